@@ -1,0 +1,99 @@
+// What to compute with: the recipe (formats and smoothing) and where to run it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace vcattn {
+
+/// How queries and keys enter the score product.
+enum class QkFormat : std::uint8_t {
+  kFloat,  ///< float32, not quantized
+  kInt8,   ///< INT8, symmetric, S32 accumulation (exact)
+  kE4M3,   ///< FP8 E4M3
+  kNvfp4,  ///< E2M1 with one E4M3 scale per 16 elements of d
+};
+
+/// How a probability tile enters the product with V.
+enum class PFormat : std::uint8_t {
+  kFloat,    ///< float32, exact exponential
+  kE4M3Exp,  ///< exact exponential, rounded to nearest even E4M3
+  kExpCast,  ///< ExpCast-FP8: the E4M3 byte by one fused multiply-add, no exponential
+  kNvfp4,    ///< exact exponential, two-level: row scale, then E2M1 with a scale per 16 keys
+};
+
+/// The value a tile's probabilities are taken relative to.
+enum class PReference : std::uint8_t {
+  kTile,     ///< the row's maximum within the tile of 128 keys
+  kRunning,  ///< the row's maximum over all tiles so far
+};
+
+enum class VFormat : std::uint8_t {
+  kFloat,        ///< float32, not quantized
+  kE4M3Channel,  ///< E4M3, one scale per channel and head
+  kE4M3Head,     ///< E4M3, one scale per head
+  kNvfp4,        ///< E2M1 with one E4M3 scale per 16 keys of a channel
+};
+
+/// V-Smooth: which rows share a mean before V is quantized (blocks of 128).
+enum class VSmooth : std::uint8_t {
+  kOff,        ///< no means
+  kSequence,   ///< blocks of 128 tokens in the order given
+  kClustered,  ///< tokens permuted by online k-means over V first
+};
+
+/// A complete description of the arithmetic. `recipe("vc8")` and friends give the named ones; every
+/// field can also be set alone, by assignment or by `set_field`.
+struct Recipe {
+  std::string name = "vc8";
+  QkFormat qk = QkFormat::kInt8;
+  /// Rows that share one scale in Q; 1 = per token, 0 = the whole head. INT8 and E4M3 only.
+  int q_scale_rows = 1;
+  /// The same for K, in the order in which keys are processed (after the permutation).
+  int k_scale_rows = 1;
+  bool k_mean = true;         ///< subtract the mean key of each head (the LSE is corrected)
+  bool q_block_mean = false;  ///< subtract each 128-query mean; its scores are added back
+  bool hadamard = true;       ///< orthonormal Hadamard rotation of Q and K over d
+  PFormat p = PFormat::kExpCast;
+  PReference p_reference = PReference::kTile;
+  float p_top = 126.0F;  ///< ExpCast: code of a score equal to the reference
+  float p_beta = 0.0F;   ///< ExpCast: offset in codes added before rounding
+  VFormat v = VFormat::kE4M3Channel;
+  VSmooth v_smooth = VSmooth::kClustered;
+  int keys_per_cluster = 128;  ///< cluster count = ceil(keys / keys_per_cluster)
+  int kmeans_iterations = 4;   ///< from a cold start; a warm start does half, at least one
+
+  friend bool operator==(const Recipe&, const Recipe&) = default;
+};
+
+/// The recipe of that name. Throws Error{kInvalidArgument} that lists the known names.
+Recipe recipe(std::string_view name);
+
+/// "exact", "fp8", "sage2", "sage3", "vc8", "vc8-paper", "vc8-exp", "vc8-fast", "vc4".
+const std::vector<std::string>& recipe_names();
+
+/// One line on what a named recipe is and where it was published.
+std::string_view recipe_summary(std::string_view name);
+
+/// Sets one field from text, e.g. ("hadamard", "off"), ("v_smooth", "sequence"). Throws
+/// Error{kInvalidArgument} naming the field and the values it takes.
+void set_field(Recipe& recipe, std::string_view field, std::string_view value);
+
+/// Field names and their values as text, in declaration order; `set_field` reads them back.
+std::vector<std::pair<std::string, std::string>> fields(const Recipe& recipe);
+
+enum class BackendChoice : std::uint8_t {
+  kAuto,  ///< the tensors' own device; falls back with a stated reason where allowed
+  kCpu,
+  kCuda,
+};
+
+struct Options {
+  Recipe recipe;
+  BackendChoice backend = BackendChoice::kAuto;
+};
+
+}  // namespace vcattn
