@@ -1,0 +1,32 @@
+// The __global__ shell of a kernel, nvcc only (a kernel's launch.cuh includes it).
+//
+// A kernel is a struct:
+//
+//   struct Kernel {
+//     static constexpr int kThreads = 384, kBlocksPerSm = 1, kClusterSize = 1;
+//     struct Params { ... };                      // by value, trivially copyable
+//     struct SharedStorage { ... };               // its alignment is honoured up to 1024
+//     VC_DEVICE static void run(const Params& p, SharedStorage& shared);
+//   };
+//
+// and shell<Kernel> is what gets launched, with shared_bytes<Kernel> of dynamic shared memory. The emulator runs
+// the same struct: emu::launch<Kernel>(grid, params, options).
+#pragma once
+
+#include "target.cuh"
+
+namespace vcattn::ptx {
+
+template <class Kernel>
+inline constexpr size_t shared_bytes = sizeof(typename Kernel::SharedStorage);
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kBlocksPerSm)
+    shell(const __grid_constant__ typename Kernel::Params params) {
+  using Storage = typename Kernel::SharedStorage;
+  static_assert(std::is_trivially_default_constructible_v<Storage> && alignof(Storage) <= 1024);
+  extern __shared__ __align__(1024) unsigned char raw[];
+  Kernel::run(params, *reinterpret_cast<Storage*>(raw));
+}
+
+}  // namespace vcattn::ptx
