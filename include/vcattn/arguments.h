@@ -54,10 +54,11 @@ struct Arguments {
   std::optional<LseView> lse;
   /// Multiplies the scores. Default: d^-0.5 of the unpadded head dimension.
   std::optional<float> scale;
-  /// Query i sees keys j <= i + Skv - Sq (bottom-right aligned).
+  /// Query i sees keys j <= i + Skv - Sq (bottom-right aligned), Skv being the batch entry's
+  /// visible length or the segment's.
   bool causal = false;
   /// (B or 1, Hq or 1, Sq or 1, Skv or 1); kBool: true = visible; otherwise added to the scaled
-  /// scores (-infinity hides).
+  /// scores (-infinity, or anything at or below -1e30, hides).
   std::optional<TensorView> mask;
   /// Visible keys per batch entry (the rest is padding): int32[B], each in [0, Skv]; nullptr: all.
   const std::int32_t* key_lengths = nullptr;

@@ -1,0 +1,56 @@
+#include "vcattn/state.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "vcattn/error.h"
+
+namespace vcattn {
+
+VSmoothState::VSmoothState(const VSmoothSchedule& schedule)
+    : schedule_(schedule), scheduled_(true) {
+  const auto reject = [](const char* field, const std::string& given, const char* supported) {
+    throw Error(ErrorCode::kInvalidArgument, field,
+                fmt::format("{} was given (supported: {})", given, supported));
+  };
+  if (schedule.steps < 1) reject("schedule.steps", std::to_string(schedule.steps), "at least 1");
+  if (!(schedule.window >= 0.0 && schedule.window <= 1.0)) {
+    reject("schedule.window", fmt::format("{}", schedule.window), "0 to 1");
+  }
+  if (schedule.refresh < 1) {
+    reject("schedule.refresh", std::to_string(schedule.refresh), "at least 1");
+  }
+}
+
+void VSmoothState::begin_step(int step) {
+  const int steps = scheduled_ ? schedule_.steps : step + 1;
+  if (step < 0 || step >= steps) {
+    throw Error(ErrorCode::kInvalidArgument, "step",
+                fmt::format("{} was given (supported: 0 to {})", step, steps - 1));
+  }
+  step_ = step;
+}
+
+VSmoothAction VSmoothState::next_action(bool has_grouping) const {
+  if (!scheduled_) return {.regroup = true, .demean = true};
+  const int window_steps =
+      static_cast<int>(std::ceil(schedule_.window * static_cast<double>(schedule_.steps)));
+  if (step_ >= window_steps) return {.regroup = false, .demean = false};
+  const bool due = step_ % schedule_.refresh == 0 && grouped_at_ != step_;
+  return {.regroup = !has_grouping || due, .demean = true};
+}
+
+void VSmoothState::reset() {
+  grouping_.reset();
+  grouped_at_ = -1;
+  step_ = 0;
+}
+
+void VSmoothState::set_grouping(std::shared_ptr<Grouping> grouping) {
+  grouping_ = std::move(grouping);
+  grouped_at_ = step_;
+}
+
+}  // namespace vcattn

@@ -1,0 +1,220 @@
+#include "cpu/backend.h"
+
+#include <fmt/format.h>
+#include <oneapi/tbb/info.h>
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "core/progress.h"
+#include "core/validate.h"
+#include "cpu/attend.h"
+#include "cpu/cluster.h"
+#include "cpu/grouping.h"
+#include "cpu/tile.h"
+#include "vcattn/error.h"
+
+namespace vcattn::cpu {
+namespace {
+
+using oneapi::tbb::parallel_for;
+
+std::string kernel_name() { return "cpu/tiles-" + simd_name(); }
+
+/// What the V-Smooth state asks of this call, with the grouping it may reuse and the one it makes.
+struct Smoothing {
+  VSmoothAction action;
+  std::shared_ptr<const CpuGrouping> previous;
+  std::shared_ptr<CpuGrouping> next;  ///< empty unless this call groups
+};
+
+Smoothing plan_smoothing(const Plan& plan, VSmoothState* state, std::int64_t entry_count) {
+  Smoothing smoothing;
+  const VSmooth mode = plan.recipe().v_smooth;
+  if (mode == VSmooth::kOff) {
+    smoothing.action = {.regroup = false, .demean = false};
+    return smoothing;
+  }
+  const std::int64_t heads = plan.arguments().k.heads();
+  if (state != nullptr && state->grouping() != nullptr) {
+    smoothing.previous = std::dynamic_pointer_cast<const CpuGrouping>(state->grouping());
+    if (smoothing.previous == nullptr) {
+      throw Error(ErrorCode::kInvalidArgument, "state",
+                  "its grouping was made by another backend (supported: cpu; reset() it)");
+    }
+    if (!smoothing.previous->fits(entry_count, heads)) smoothing.previous.reset();
+  }
+  if (mode == VSmooth::kSequence) {
+    const bool demean = state == nullptr || state->next_action(true).demean;
+    smoothing.action = {.regroup = false, .demean = demean};
+    smoothing.previous.reset();
+    return smoothing;
+  }
+  smoothing.action =
+      state == nullptr ? VSmoothAction{} : state->next_action(smoothing.previous != nullptr);
+  if (smoothing.action.regroup) smoothing.next = std::make_shared<CpuGrouping>(entry_count, heads);
+  return smoothing;
+}
+
+/// The order in which visible keys are processed.
+std::vector<std::int32_t> group_keys(const Recipe& recipe, const Rows& values,
+                                     const std::vector<std::int32_t>& visible,
+                                     const HeadGrouping* previous, HeadGrouping* next) {
+  // A permutation of other keys than these says nothing about them.
+  const bool reusable = previous != nullptr && previous->visible == visible;
+  if (next == nullptr) {
+    if (reusable && !previous->order.empty()) return previous->order;
+    std::vector<std::int32_t> order(visible.size());
+    std::iota(order.begin(), order.end(), 0);
+    return order;
+  }
+  next->visible = visible;
+  const std::int64_t clusters =
+      (values.count + recipe.keys_per_cluster - 1) / recipe.keys_per_cluster;
+  const bool warm =
+      reusable && previous->centroids.count == clusters && previous->centroids.dim == values.dim;
+  next->centroids = warm ? previous->centroids : initial_centroids(values, clusters);
+  const int iterations =
+      warm ? std::max(1, recipe.kmeans_iterations / 2) : recipe.kmeans_iterations;
+  next->order = cluster(values, next->centroids, iterations);
+  return next->order;
+}
+
+std::vector<std::int64_t> absolute(const std::vector<std::int32_t>& keys, std::int64_t begin) {
+  std::vector<std::int64_t> tokens;
+  tokens.reserve(keys.size());
+  for (const std::int32_t key : keys) tokens.push_back(begin + key);
+  return tokens;
+}
+
+KeyValues prepare_keys_and_values(const Plan& plan, const Entry& entry, std::int64_t kv_head,
+                                  const Smoothing& smoothing, std::int64_t entry_index) {
+  const Arguments& a = plan.arguments();
+  const Recipe& recipe = plan.recipe();
+  const std::int64_t dim = padded_dim(a.q.dim());
+  const std::vector<std::int32_t> visible = visible_keys(a, entry, kv_head);
+  const std::vector<std::int64_t> tokens = absolute(visible, entry.k_begin);
+
+  KeyValues kv;
+  Rows values = load_rows(a.v, entry.batch, kv_head, tokens, std::nullopt, dim);
+  const std::vector<std::int32_t> order =
+      group_keys(recipe, values, visible,
+                 smoothing.previous ? &smoothing.previous->at(entry_index, kv_head) : nullptr,
+                 smoothing.next ? &smoothing.next->at(entry_index, kv_head) : nullptr);
+  for (const std::int32_t i : order) kv.keys.push_back(visible[i]);
+
+  values = permute(values, order);
+  if (smoothing.action.demean) {
+    kv.means = block_means(values);
+    subtract_block_means(values, kv.means);
+  }
+  kv.v_tiles = padded_tiles(quantize_values(values, recipe.v).values);
+
+  Rows keys = load_rows(a.k, entry.batch, kv_head, tokens, a.k_rope, dim);
+  if (recipe.k_mean) {
+    kv.k_mean = mean_row(keys);
+    subtract(keys, kv.k_mean);
+  }
+  if (recipe.hadamard) rotate_hadamard(keys);
+  keys = permute(keys, order);
+  const QkOperand operand = quantize_rows(keys, recipe.qk, recipe.k_scale_rows);
+  kv.k_tiles = transposed_tiles(operand.values);
+  kv.key_scales = operand.row_scales;
+  kv.key_scales.resize(kv.k_tiles.size() / static_cast<std::size_t>(dim), 1.0F);
+  if (recipe.q_block_mean) kv.smoothed_k_tiles = transposed_tiles(keys);
+  return kv;
+}
+
+Queries prepare_queries(const Plan& plan, const Entry& entry, std::int64_t q_head,
+                        const KeyValues& kv) {
+  const Arguments& a = plan.arguments();
+  const Recipe& recipe = plan.recipe();
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(entry.q_count));
+  std::iota(tokens.begin(), tokens.end(), entry.q_begin);
+
+  Queries queries;
+  Rows rows = load_rows(a.q, entry.batch, q_head, tokens, a.q_rope, padded_dim(a.q.dim()));
+  if (!kv.k_mean.empty()) {
+    for (std::int64_t i = 0; i < rows.count; ++i) {
+      queries.lse_shift.push_back(
+          std::inner_product(kv.k_mean.begin(), kv.k_mean.end(), rows.row(i), 0.0F));
+    }
+  }
+  if (recipe.q_block_mean) {
+    queries.block_means = block_means(rows);
+    subtract_block_means(rows, queries.block_means);
+    if (recipe.hadamard) rotate_hadamard(queries.block_means);
+  }
+  if (recipe.hadamard) rotate_hadamard(rows);
+  queries.operand = quantize_rows(rows, recipe.qk, recipe.q_scale_rows);
+  return queries;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  BackendInfo info() const override {
+    return {"cpu",
+            true,
+            fmt::format("{} threads, {}", oneapi::tbb::info::default_concurrency(), simd_name()),
+            {kernel_name()}};
+  }
+
+  std::string refuses(const Arguments& arguments, const Recipe&) const override {
+    if (arguments.device.kind == Device::Kind::kCpu) return {};
+    return fmt::format("the tensors lie on {} (supported by the cpu backend: host memory)",
+                       to_string(arguments.device));
+  }
+
+  Choice choose(const Arguments&, const Recipe&) const override {
+    return {kernel_name(),
+            {fmt::format("The CPU backend multiplies decoded operands in float32 with {}.",
+                         simd_name())}};
+  }
+
+  void run(const Plan& plan, VSmoothState* state, const Progress& progress) const override {
+    const Arguments& a = plan.arguments();
+    if (a.q.empty()) return;
+    const std::vector<Entry> all = entries(a);
+    const auto entry_count = static_cast<std::int64_t>(all.size());
+    const std::int64_t kv_heads = a.k.heads(), group = a.q.heads() / kv_heads;
+    const Smoothing smoothing = plan_smoothing(plan, state, entry_count);
+    ProgressCounter counter(progress,
+                            a.q.heads() * std::accumulate(all.begin(), all.end(), std::int64_t{0},
+                                                          [](std::int64_t sum, const Entry& e) {
+                                                            return sum + e.q_count;
+                                                          }));
+
+    parallel_for(std::int64_t{0}, entry_count * kv_heads, [&](std::int64_t task) {
+      const Entry& entry = all[task / kv_heads];
+      const std::int64_t kv_head = task % kv_heads;
+      // Isolated: a thread that waits here must not start another head and hold its operands too.
+      oneapi::tbb::this_task_arena::isolate([&] {
+        const KeyValues kv =
+            prepare_keys_and_values(plan, entry, kv_head, smoothing, task / kv_heads);
+        for (std::int64_t q_head = kv_head * group; q_head < (kv_head + 1) * group; ++q_head) {
+          const Queries queries = prepare_queries(plan, entry, q_head, kv);
+          const AttendContext context{a, plan.recipe(), entry, q_head};
+          const std::int64_t blocks = (entry.q_count + kBlockQueries - 1) / kBlockQueries;
+          parallel_for(std::int64_t{0}, blocks, [&](std::int64_t block) {
+            const std::int64_t first = block * kBlockQueries;
+            attend_rows(context, queries, kv, first);
+            counter.add(std::min(kBlockQueries, entry.q_count - first));
+          });
+        }
+      });
+    });
+    if (state != nullptr && smoothing.next != nullptr) state->set_grouping(smoothing.next);
+  }
+};
+
+}  // namespace
+
+const Backend& backend() {
+  static const CpuBackend kBackend;
+  return kBackend;
+}
+
+}  // namespace vcattn::cpu

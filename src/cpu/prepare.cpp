@@ -1,0 +1,243 @@
+#include "cpu/prepare.h"
+
+#include <oneapi/tbb/parallel_for.h>
+
+#include <algorithm>
+
+#include "cpu/tile.h"
+#include "vcattn/numerics/block_scale.h"
+#include "vcattn/numerics/hadamard.h"
+#include "vcattn/numerics/quantizer.h"
+#include "vcattn/numerics/v_smooth.h"
+
+namespace vcattn::cpu {
+namespace {
+
+using numerics::kNvfp4BlockSize;
+using oneapi::tbb::parallel_for;
+
+constexpr std::int64_t kBlockRows = numerics::kValueBlockRows;
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// Largest magnitude in rows [begin, end); NaN if there is one.
+float rows_abs_max(const Rows& rows, std::int64_t begin, std::int64_t end) {
+  float amax = 0.0F;
+  for (const float* x = rows.row(begin); x != rows.row(end); ++x) {
+    amax = numerics::abs_max(amax, *x);
+  }
+  return amax;
+}
+
+void quantize_row(const Rows& rows, std::int64_t i, QkFormat format, numerics::QuantScale scale,
+                  QkOperand& out) {
+  const float* x = rows.row(i);
+  float* value = out.values.row(i);
+  std::uint8_t* code = out.codes.data() + i * rows.dim;
+  for (std::int64_t c = 0; c < rows.dim; ++c) {
+    if (format == QkFormat::kInt8) {
+      const std::int8_t q = numerics::int8_quantize(x[c], scale.inverse);
+      code[c] = static_cast<std::uint8_t>(q);
+      value[c] = q;
+    } else {
+      code[c] = numerics::e4m3_quantize(x[c], scale.inverse);
+      value[c] = numerics::e4m3_decode(code[c]);
+    }
+  }
+}
+
+/// One NVFP4 block whose elements lie `stride` apart; the values include the block scale, not the
+/// tensor scale.
+void quantize_block(const float* x, std::int64_t stride, std::int64_t valid, float tensor_scale,
+                    std::uint8_t* codes, std::uint8_t& scale, float* values) {
+  float block_in[kNvfp4BlockSize] = {};
+  for (std::int64_t i = 0; i < valid; ++i) block_in[i] = x[i * stride];
+  const numerics::Nvfp4Block block = numerics::quantize_nvfp4_block(block_in, tensor_scale);
+  scale = block.scale;
+  for (std::int64_t i = 0; i < valid; ++i) {
+    const std::uint8_t packed = block.packed[i / 2];
+    codes[i * stride] =
+        i % 2 == 0 ? numerics::e2m1_unpack_even(packed) : numerics::e2m1_unpack_odd(packed);
+    values[i * stride] = numerics::nvfp4_decode(block, static_cast<int>(i), 1.0F);
+  }
+}
+
+void quantize_rows_nvfp4(const Rows& rows, QkOperand& out) {
+  const float tensor_scale = numerics::nvfp4_tensor_scale(rows_abs_max(rows, 0, rows.count));
+  const std::int64_t blocks = rows.dim / kNvfp4BlockSize;
+  out.block_scales.resize(static_cast<std::size_t>(rows.count * blocks));
+  std::fill(out.row_scales.begin(), out.row_scales.end(), tensor_scale);
+  parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const std::int64_t at = i * rows.dim + b * kNvfp4BlockSize;
+      quantize_block(rows.data.data() + at, 1, kNvfp4BlockSize, tensor_scale, out.codes.data() + at,
+                     out.block_scales[i * blocks + b], out.values.data.data() + at);
+    }
+  });
+}
+
+void quantize_values_nvfp4(const Rows& rows, ValueOperand& out) {
+  const float tensor_scale = numerics::nvfp4_tensor_scale(rows_abs_max(rows, 0, rows.count));
+  const std::int64_t blocks = divide_up(rows.count, kNvfp4BlockSize);
+  out.block_scales.resize(static_cast<std::size_t>(blocks * rows.dim));
+  std::fill(out.channel_scales.begin(), out.channel_scales.end(), tensor_scale);
+  parallel_for(std::int64_t{0}, blocks, [&](std::int64_t b) {
+    const std::int64_t first = b * kNvfp4BlockSize;
+    const std::int64_t valid = std::min<std::int64_t>(kNvfp4BlockSize, rows.count - first);
+    for (std::int64_t c = 0; c < rows.dim; ++c) {
+      const std::int64_t at = first * rows.dim + c;
+      quantize_block(rows.data.data() + at, rows.dim, valid, tensor_scale, out.codes.data() + at,
+                     out.block_scales[b * rows.dim + c], out.values.data.data() + at);
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<float> mean_row(const Rows& rows) {
+  std::vector<double> sum(static_cast<std::size_t>(rows.dim), 0.0);
+  for (std::int64_t i = 0; i < rows.count; ++i) {
+    const float* row = rows.row(i);
+    for (std::int64_t c = 0; c < rows.dim; ++c) sum[c] += row[c];
+  }
+  std::vector<float> mean(static_cast<std::size_t>(rows.dim), 0.0F);
+  if (rows.count == 0) return mean;
+  for (std::int64_t c = 0; c < rows.dim; ++c) {
+    mean[c] = static_cast<float>(sum[c] / static_cast<double>(rows.count));
+  }
+  return mean;
+}
+
+void subtract(Rows& rows, const std::vector<float>& mean) {
+  parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
+    float* row = rows.row(i);
+    for (std::int64_t c = 0; c < rows.dim; ++c) row[c] = numerics::sub_rn(row[c], mean[c]);
+  });
+}
+
+void rotate_hadamard(Rows& rows) {
+  parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
+    numerics::hadamard_in_place(rows.row(i), static_cast<int>(rows.dim));
+  });
+}
+
+Rows permute(const Rows& rows, const std::vector<std::int32_t>& order) {
+  Rows result(rows.count, rows.dim);
+  parallel_for(std::int64_t{0}, rows.count,
+               [&](std::int64_t i) { std::copy_n(rows.row(order[i]), rows.dim, result.row(i)); });
+  return result;
+}
+
+QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows) {
+  QkOperand out;
+  out.row_scales.assign(static_cast<std::size_t>(rows.count), 1.0F);
+  if (format == QkFormat::kFloat) {
+    out.values = rows;
+    return out;
+  }
+  out.values = Rows(rows.count, rows.dim);
+  out.codes.resize(rows.data.size());
+  if (format == QkFormat::kNvfp4) {
+    quantize_rows_nvfp4(rows, out);
+    return out;
+  }
+  const std::int64_t group = scale_rows == 0 ? std::max<std::int64_t>(rows.count, 1) : scale_rows;
+  parallel_for(std::int64_t{0}, divide_up(rows.count, group), [&](std::int64_t g) {
+    const std::int64_t begin = g * group, end = std::min(rows.count, begin + group);
+    const float amax = rows_abs_max(rows, begin, end);
+    const numerics::QuantScale scale =
+        format == QkFormat::kInt8 ? numerics::int8_scale(amax) : numerics::e4m3_scale(amax);
+    for (std::int64_t i = begin; i < end; ++i) {
+      out.row_scales[i] = scale.scale;
+      quantize_row(rows, i, format, scale, out);
+    }
+  });
+  return out;
+}
+
+Rows block_means(const Rows& rows) {
+  Rows means(divide_up(rows.count, kBlockRows), rows.dim);
+  parallel_for(std::int64_t{0}, means.count, [&](std::int64_t b) {
+    const std::int64_t first = b * kBlockRows;
+    const int valid = static_cast<int>(std::min(kBlockRows, rows.count - first));
+    for (std::int64_t c = 0; c < rows.dim; ++c) {
+      const std::uint16_t mean = numerics::block_mean(rows.row(first) + c, valid, rows.dim);
+      means.row(b)[c] = numerics::bf16_to_float(mean);
+    }
+  });
+  return means;
+}
+
+void subtract_block_means(Rows& rows, const Rows& means) {
+  parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
+    float* row = rows.row(i);
+    const float* mean = means.row(i / kBlockRows);
+    for (std::int64_t c = 0; c < rows.dim; ++c) row[c] = numerics::block_residual(row[c], mean[c]);
+  });
+}
+
+ValueOperand quantize_values(const Rows& rows, VFormat format) {
+  ValueOperand out;
+  out.channel_scales.assign(static_cast<std::size_t>(rows.dim), 1.0F);
+  if (format == VFormat::kFloat) {
+    out.values = rows;
+    return out;
+  }
+  out.values = Rows(rows.count, rows.dim);
+  out.codes.resize(rows.data.size());
+  if (format == VFormat::kNvfp4) {
+    quantize_values_nvfp4(rows, out);
+  } else {
+    std::vector<float> amax(static_cast<std::size_t>(rows.dim), 0.0F);
+    for (std::int64_t i = 0; i < rows.count; ++i) {
+      for (std::int64_t c = 0; c < rows.dim; ++c) {
+        amax[c] = numerics::abs_max(amax[c], rows.row(i)[c]);
+      }
+    }
+    if (format == VFormat::kE4M3Head) {
+      float head = 0.0F;
+      for (const float channel : amax) head = numerics::abs_max(head, channel);
+      std::fill(amax.begin(), amax.end(), head);
+    }
+    std::vector<numerics::QuantScale> scales;
+    for (const float channel : amax) scales.push_back(numerics::e4m3_scale(channel));
+    for (std::int64_t c = 0; c < rows.dim; ++c) out.channel_scales[c] = scales[c].scale;
+    parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
+      for (std::int64_t c = 0; c < rows.dim; ++c) {
+        const std::uint8_t code = numerics::e4m3_quantize(rows.row(i)[c], scales[c].inverse);
+        out.codes[i * rows.dim + c] = code;
+        out.values.row(i)[c] = numerics::e4m3_decode(code);
+      }
+    });
+  }
+  parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
+    for (std::int64_t c = 0; c < rows.dim; ++c) {
+      float& value = out.values.row(i)[c];
+      value = numerics::mul_rn(value, out.channel_scales[c]);
+    }
+  });
+  return out;
+}
+
+std::vector<float> transposed_tiles(const Rows& rows) {
+  const std::int64_t tiles = divide_up(rows.count, kTileKeys);
+  std::vector<float> result(static_cast<std::size_t>(tiles * kTileKeys * rows.dim), 0.0F);
+  parallel_for(std::int64_t{0}, tiles, [&](std::int64_t t) {
+    const std::int64_t first = t * kTileKeys;
+    const std::int64_t valid = std::min(kTileKeys, rows.count - first);
+    float* tile = result.data() + t * kTileKeys * rows.dim;
+    for (std::int64_t j = 0; j < valid; ++j) {
+      for (std::int64_t c = 0; c < rows.dim; ++c) tile[c * kTileKeys + j] = rows.row(first + j)[c];
+    }
+  });
+  return result;
+}
+
+std::vector<float> padded_tiles(const Rows& rows) {
+  std::vector<float> result = rows.data;
+  result.resize(static_cast<std::size_t>(divide_up(rows.count, kTileKeys) * kTileKeys * rows.dim),
+                0.0F);
+  return result;
+}
+
+}  // namespace vcattn::cpu

@@ -1,0 +1,59 @@
+// Preparation: smoothing, rotation, permutation and quantization of Q, K and V, one function per
+// stage, in the order a GPU runs them. Codes, scales and means are kept as well as the values they
+// stand for, so that every stage can be compared with another backend's.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpu/load.h"
+#include "vcattn/options.h"
+
+namespace vcattn::cpu {
+
+/// Mean row, summed in float64 and rounded once. Zero for no rows.
+std::vector<float> mean_row(const Rows& rows);
+
+/// row - mean for every row.
+void subtract(Rows& rows, const std::vector<float>& mean);
+
+/// Orthonormal Hadamard transform of every row.
+void rotate_hadamard(Rows& rows);
+
+/// Rows in the order `order`: result row i is input row order[i].
+Rows permute(const Rows& rows, const std::vector<std::int32_t>& order);
+
+/// A quantized Q or K. value(i, c) * row_scales[i] approximates the input.
+struct QkOperand {
+  Rows values;                             ///< decoded codes (for NVFP4 with their block scales)
+  std::vector<std::uint8_t> codes;         ///< count x dim: INT8, E4M3, or one E2M1 nibble a byte
+  std::vector<std::uint8_t> block_scales;  ///< NVFP4: count x dim / 16, UE4M3
+  std::vector<float> row_scales;           ///< count; NVFP4: the head's tensor scale
+};
+
+/// Quantizes along d. `scale_rows` consecutive rows share a scale; 0: all of them.
+QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows);
+
+/// Means of consecutive blocks of 128 rows, rounded to bfloat16: ceil(count / 128) x dim.
+Rows block_means(const Rows& rows);
+
+/// Subtracts each block's mean from its rows.
+void subtract_block_means(Rows& rows, const Rows& means);
+
+/// A quantized V (or residual of V). `values` includes the scales.
+struct ValueOperand {
+  Rows values;
+  std::vector<std::uint8_t> codes;         ///< count x dim: E4M3, or one E2M1 nibble a byte
+  std::vector<std::uint8_t> block_scales;  ///< NVFP4: ceil(count / 16) x dim, UE4M3
+  std::vector<float> channel_scales;       ///< dim; NVFP4: the head's tensor scale
+};
+
+ValueOperand quantize_values(const Rows& rows, VFormat format);
+
+/// Tiles of 128 rows, zero-filled at the end, for the right-hand side of a product.
+/// K: tile t is dim x 128 (transposed).
+std::vector<float> transposed_tiles(const Rows& rows);
+/// V: tile t is 128 x dim.
+std::vector<float> padded_tiles(const Rows& rows);
+
+}  // namespace vcattn::cpu

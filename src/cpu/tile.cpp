@@ -1,0 +1,215 @@
+#include "cpu/tile.h"
+
+#include <limits>
+
+#include "vcattn/numerics/block_scale.h"
+#include "vcattn/numerics/exp_cast.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/tile.cpp"
+#include <hwy/foreach_target.h>  // compiles the rest of this file once per instruction set
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace vcattn::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+// At most 16 lanes, so that a tile and kMatmulColumns are whole multiples of every step below.
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+constexpr D kD;
+const hn::RebindToSigned<D> kI;
+
+inline std::int64_t lanes() { return static_cast<std::int64_t>(hn::Lanes(kD)); }
+
+/// kRows x (kVectors * lanes) of c: the accumulators stay in registers over all of k.
+template <int kRows, int kVectors>
+void matmul_block(const float* a, const float* b, float* c, std::int64_t k, std::int64_t n) {
+  V sum[kRows][kVectors];
+  for (auto& row : sum) {
+    for (V& x : row) x = hn::Zero(kD);
+  }
+  for (std::int64_t i = 0; i < k; ++i) {
+    V right[kVectors];
+    for (int v = 0; v < kVectors; ++v) right[v] = hn::LoadU(kD, b + i * n + v * lanes());
+    for (int r = 0; r < kRows; ++r) {
+      const V left = hn::Set(kD, a[r * k + i]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(left, right[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], kD, c + r * n + v * lanes());
+  }
+}
+
+void matmul(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k,
+            std::int64_t n) {
+  // 16 accumulators want 32 registers, which only the 512-bit instruction sets have.
+  constexpr int kVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+  constexpr int kRows = 4;
+  const std::int64_t step = kVectors * lanes();
+  for (std::int64_t column = 0; column < n; column += step) {
+    std::int64_t row = 0;
+    for (; row + kRows <= m; row += kRows) {
+      matmul_block<kRows, kVectors>(a + row * k, b + column, c + row * n + column, k, n);
+    }
+    for (; row < m; ++row) {
+      matmul_block<1, kVectors>(a + row * k, b + column, c + row * n + column, k, n);
+    }
+  }
+}
+
+RowMax scale_scores(float* scores, float alpha, const float* key_scales, const float* bias) {
+  const V alpha_v = hn::Set(kD, alpha);
+  V maximum = hn::Set(kD, -std::numeric_limits<float>::infinity());
+  const V infinity = hn::Set(kD, std::numeric_limits<float>::infinity());
+  auto bad = hn::Ne(infinity, infinity);  // nothing yet
+  for (std::int64_t j = 0; j < kTileKeys; j += lanes()) {
+    V s = hn::Mul(hn::LoadU(kD, scores + j), hn::Mul(alpha_v, hn::LoadU(kD, key_scales + j)));
+    if (bias != nullptr) s = hn::Add(s, hn::LoadU(kD, bias + j));
+    hn::StoreU(s, kD, scores + j);
+    maximum = hn::Max(maximum, s);
+    bad = hn::Or(bad, hn::Not(hn::Lt(s, infinity)));
+  }
+  return {hn::GetLane(hn::MaxOfLanes(kD, maximum)), !hn::AllFalse(kD, bad)};
+}
+
+/// numerics::exp2_f32, lane by lane with the same bits, for x <= 0, -infinity included; not for
+/// NaN.
+V exp2(V x) {
+  const V clipped = hn::Max(x, hn::Set(kD, -151.0F));
+  const V n = hn::Round(clipped);
+  const V f = hn::Sub(clipped, n);
+  V p = hn::Set(kD, 1.52527338e-5F);
+  for (const float coefficient : {1.54035304e-4F, 1.33335581e-3F, 9.61812911e-3F, 5.55041087e-2F,
+                                  2.40226507e-1F, 6.93147181e-1F, 1.0F}) {
+    p = hn::MulAdd(p, f, hn::Set(kD, coefficient));
+  }
+  // Two factors, as scale_exp2 does: the result may be subnormal although neither factor is.
+  const auto exponent = hn::ConvertTo(kI, n);
+  const auto half = hn::Neg(hn::ShiftRight<1>(hn::Neg(exponent)));  // towards zero for n <= 0
+  const auto power = [](auto e) {
+    return hn::BitCast(kD, hn::ShiftLeft<23>(hn::Add(e, hn::Set(kI, 127))));
+  };
+  return hn::Mul(hn::Mul(p, power(half)), power(hn::Sub(exponent, half)));
+}
+
+/// numerics::e4m3_round for 0 <= x <= 448.
+V round_e4m3(V x) {
+  const auto bits = hn::BitCast(kI, x);
+  const auto odd = hn::And(hn::ShiftRight<20>(bits), hn::Set(kI, 1));
+  const auto rounded = hn::Add(bits, hn::Add(hn::Set(kI, 0x7FFFF), odd));
+  const V normal = hn::BitCast(kD, hn::ShiftLeft<20>(hn::ShiftRight<20>(rounded)));
+  const V subnormal =
+      hn::Mul(hn::Round(hn::Mul(x, hn::Set(kD, 512.0F))), hn::Set(kD, numerics::kE4m3MinSubnormal));
+  return hn::IfThenElse(hn::Lt(x, hn::Set(kD, numerics::kE4m3MinNormal)), subnormal, normal);
+}
+
+template <class Encode>
+float encode_row(float* scores, const Encode& encode) {
+  V sum = hn::Zero(kD);
+  for (std::int64_t j = 0; j < kTileKeys; j += lanes()) {
+    const V p = encode(hn::LoadU(kD, scores + j));
+    hn::StoreU(p, kD, scores + j);
+    sum = hn::Add(sum, p);
+  }
+  return hn::GetLane(hn::SumOfLanes(kD, sum));
+}
+
+V octaves_below(V s, float reference) {
+  return hn::Mul(hn::Sub(s, hn::Set(kD, reference)), hn::Set(kD, numerics::kOctavesPerCode));
+}
+
+float exponentiate(float* scores, float reference) {
+  return encode_row(scores, [&](V s) { return exp2(octaves_below(s, reference)); });
+}
+
+float exponentiate_e4m3(float* scores, float reference) {
+  const V top = hn::Set(kD, 256.0F);
+  return encode_row(
+      scores, [&](V s) { return round_e4m3(hn::Mul(exp2(octaves_below(s, reference)), top)); });
+}
+
+float exp_cast(float* scores, float bias) {
+  const V bias_v = hn::Set(kD, bias);
+  const V top = hn::Set(kD, static_cast<float>(numerics::kE4m3MaxCode));
+  return encode_row(scores, [&](V s) {
+    const V t = hn::Max(hn::Add(s, bias_v), hn::Zero(kD));
+    const V code = hn::Min(hn::Round(t), top);
+    const auto bits = hn::ShiftLeft<20>(hn::ConvertTo(kI, code));
+    const V normal = hn::BitCast(kD, hn::Add(bits, hn::Set(kI, (127 - 7) << 23)));
+    const V subnormal = hn::Mul(code, hn::Set(kD, numerics::kE4m3MinSubnormal));
+    return hn::IfThenElse(hn::Lt(code, hn::Set(kD, 8.0F)), subnormal, normal);
+  });
+}
+
+void accumulate(float* acc, const float* pv, const float* mean, float row_sum, float keep,
+                float add, std::int64_t n) {
+  const V keep_v = hn::Set(kD, keep), add_v = hn::Set(kD, add), sum_v = hn::Set(kD, row_sum);
+  for (std::int64_t c = 0; c < n; c += lanes()) {
+    V tile = hn::LoadU(kD, pv + c);
+    if (mean != nullptr) tile = hn::MulAdd(sum_v, hn::LoadU(kD, mean + c), tile);
+    const V kept = hn::Mul(keep_v, hn::LoadU(kD, acc + c));
+    hn::StoreU(hn::MulAdd(add_v, tile, kept), kD, acc + c);
+  }
+}
+
+const char* target_name() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace vcattn::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace vcattn::cpu {
+
+HWY_EXPORT(matmul);
+HWY_EXPORT(scale_scores);
+HWY_EXPORT(exponentiate);
+HWY_EXPORT(exponentiate_e4m3);
+HWY_EXPORT(exp_cast);
+HWY_EXPORT(accumulate);
+HWY_EXPORT(target_name);
+
+void matmul(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k,
+            std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(matmul)(a, b, c, m, k, n);
+}
+
+RowMax scale_scores(float* scores, float alpha, const float* key_scales, const float* bias) {
+  return HWY_DYNAMIC_DISPATCH(scale_scores)(scores, alpha, key_scales, bias);
+}
+
+float exponentiate(float* scores, float reference) {
+  return HWY_DYNAMIC_DISPATCH(exponentiate)(scores, reference);
+}
+
+float exponentiate_e4m3(float* scores, float reference) {
+  return HWY_DYNAMIC_DISPATCH(exponentiate_e4m3)(scores, reference);
+}
+
+float exp_cast(float* scores, float bias) { return HWY_DYNAMIC_DISPATCH(exp_cast)(scores, bias); }
+
+float exponentiate_nvfp4(float* scores, float reference, float tile_max) {
+  exponentiate(scores, reference);
+  const float largest = numerics::exp2_f32((tile_max - reference) * numerics::kOctavesPerCode);
+  const float row_scale = numerics::nvfp4_tensor_scale(largest);
+  float sum = 0.0F;
+  for (std::int64_t j = 0; j < kTileKeys; j += numerics::kNvfp4BlockSize) {
+    const auto block = numerics::quantize_nvfp4_block(scores + j, row_scale);
+    for (int i = 0; i < numerics::kNvfp4BlockSize; ++i) {
+      scores[j + i] = numerics::nvfp4_decode(block, i, row_scale);
+      sum += scores[j + i];
+    }
+  }
+  return sum;
+}
+
+void accumulate(float* acc, const float* pv, const float* mean, float row_sum, float keep,
+                float add, std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(accumulate)(acc, pv, mean, row_sum, keep, add, n);
+}
+
+std::string simd_name() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
+
+}  // namespace vcattn::cpu
+#endif  // HWY_ONCE
