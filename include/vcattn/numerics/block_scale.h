@@ -65,10 +65,11 @@ VCATTN_HD std::uint8_t mx_scale(float amax, int max_exponent) {
 
 // --- NVFP4 -------------------------------------------------------------------
 
-// Outside these limits a block scale times the tensor scale, or its reciprocal, would leave the
-// normal floats.
+// Limits of the tensor scale. Below the first, the smallest block scale times the tensor scale
+// would be subnormal and its reciprocal infinite; above the second, the largest decoded value would
+// be infinite.
 constexpr float kNvfp4MinTensorScale = 6.018531076210112e-36f;  // 2^-117
-constexpr float kNvfp4MaxTensorScale = 1.6615349947311448e35f;  // 2^117
+constexpr float kNvfp4MaxTensorScale = FLT_MAX / (kE4m3Max * kE2m1Max);
 
 // Second-level scale of a tensor with largest magnitude amax: amax / (448 * 6), at least
 // kNvfp4MinTensorScale (so amax == 0 is fine); NaN for a NaN or infinite amax. One rounding.

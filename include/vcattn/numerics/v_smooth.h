@@ -19,7 +19,7 @@ VCATTN_HD float block_mean_accumulate(float acc, float v) {
 // Mean of n valid rows, 1 <= n <= 128, from acc = sum(v) / 128 (partial sums may have been added in
 // any order); 0 for n == 0. Rounded to the bf16 that is kept: residual and restoration must both
 // use this value. A finite mean stays finite; NaN and infinity pass through. Error: the bf16
-// rounding (2^-9 relative) plus that of the sum; exact when n is a power of two, the sums are exact
+// rounding (2^-8 relative) plus that of the sum; exact when n is a power of two, the sums are exact
 // and the mean is a bf16.
 VCATTN_HD std::uint16_t block_mean_finish(float acc, int n) {
   if (n == 0) return 0;
