@@ -23,7 +23,7 @@ class Plan {
  public:
   Plan(Arguments arguments, Recipe recipe, const Backend& backend, std::string kernel,
        std::vector<std::string> reasons)
-      : arguments_(std::move(arguments)),
+      : arguments_(arguments),
         recipe_(std::move(recipe)),
         backend_(&backend),
         kernel_(std::move(kernel)),

@@ -36,7 +36,7 @@ void check_view(const std::string& name, const TensorView& view) {
   if (reinterpret_cast<std::uintptr_t>(view.data) % size_bytes(view.dtype) != 0) {
     fail(name, "the data pointer is not aligned to its {} elements", to_string(view.dtype));
   }
-  const auto limit = static_cast<double>(std::numeric_limits<std::int64_t>::max() / 8);
+  const double limit = static_cast<double>(std::numeric_limits<std::int64_t>::max()) / 8.0;
   double reach = 0.0;
   for (int axis = 0; axis < 4; ++axis) {
     reach += std::abs(static_cast<double>(view.stride[axis])) *

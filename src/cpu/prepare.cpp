@@ -200,6 +200,7 @@ ValueOperand quantize_values(const Rows& rows, VFormat format) {
       std::fill(amax.begin(), amax.end(), head);
     }
     std::vector<numerics::QuantScale> scales;
+    scales.reserve(amax.size());
     for (const float channel : amax) scales.push_back(numerics::e4m3_scale(channel));
     for (std::int64_t c = 0; c < rows.dim; ++c) out.channel_scales[c] = scales[c].scale;
     parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {

@@ -63,6 +63,7 @@ Plan make_plan(const Arguments& arguments, const Options& options) {
     }
     Backend::Choice choice = backend->choose(arguments, options.recipe);
     std::vector<std::string> lines;
+    lines.reserve(refusals.size());
     for (const std::string& reason : refusals) lines.push_back("Not chosen: " + reason + ".");
     lines.insert(lines.end(), choice.reasons.begin(), choice.reasons.end());
     for (std::string& line : describe_stages(arguments, options.recipe)) {
