@@ -45,6 +45,18 @@ enum class VSmooth : std::uint8_t {
   kClustered,  ///< tokens permuted by online k-means over V first
 };
 
+/// The order of tokens after clustering.
+enum class ClusterOrder : std::uint8_t {
+  kLabel,  ///< by cluster label, as published
+  kChain,  ///< along a chain of nearest centroids, sorted along it within each cluster
+};
+
+/// How the scale of an NVFP4 block of 16 is chosen from its largest magnitude.
+enum class Nvfp4Scale : std::uint8_t {
+  kSix,      ///< it becomes 6, the largest E2M1 value
+  kFourSix,  ///< it becomes 4 or 6, whichever leaves the smaller squared error
+};
+
 /// A complete description of the arithmetic. `recipe("vc8")` and friends give the named ones; every
 /// field can also be set alone, by assignment or by `set_field`.
 struct Recipe {
@@ -55,16 +67,25 @@ struct Recipe {
   /// The same for K, in the order in which keys are processed (after the permutation).
   int k_scale_rows = 1;
   bool k_mean = true;         ///< subtract the mean key of each head (the LSE is corrected)
+  bool k_tile_mean = false;   ///< subtract each 128-key mean; its score is added to the tile's
   bool q_block_mean = false;  ///< subtract each 128-query mean; its scores are added back
-  bool hadamard = true;       ///< orthonormal Hadamard rotation of Q and K over d
+  /// Multiply channel c of Q and divide that of K by the power of two nearest to
+  /// sqrt(rms(K_c) / rms(Q_c)): scores stay the same, channels of unequal magnitude become level.
+  bool qk_balance = true;
+  bool hadamard = true;  ///< orthonormal Hadamard rotation of Q and K over d
   PFormat p = PFormat::kExpCast;
   PReference p_reference = PReference::kTile;
   float p_top = 126.0F;  ///< ExpCast: code of a score equal to the reference
   float p_beta = 0.0F;   ///< ExpCast: offset in codes added before rounding
   VFormat v = VFormat::kE4M3Channel;
+  Nvfp4Scale nvfp4_scale = Nvfp4Scale::kFourSix;  ///< for Q, K and V
   VSmooth v_smooth = VSmooth::kClustered;
-  int keys_per_cluster = 128;  ///< cluster count = ceil(keys / keys_per_cluster)
-  int kmeans_iterations = 4;   ///< from a cold start; a warm start does half, at least one
+  /// Add the mean rounding error of each block of V to the mean that is restored, so that a block's
+  /// errors sum to zero.
+  bool v_mean_refit = true;
+  ClusterOrder cluster_order = ClusterOrder::kChain;
+  int keys_per_cluster = 256;  ///< cluster count = ceil(keys / keys_per_cluster)
+  int kmeans_iterations = 3;   ///< from a cold start; a warm start does half, at least one
 
   friend bool operator==(const Recipe&, const Recipe&) = default;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "core/element.h"
 #include "core/validate.h"
@@ -49,7 +50,8 @@ class RowBlock {
     const bool has_block_mean = queries_.block_means.count > 0;
     if (has_block_mean) score_block_mean(tile);
     const bool partial = (tile + 1) * kTileKeys > kv_.count();
-    const bool biased = has_block_mean || partial || has_bias(context_.arguments);
+    const bool biased =
+        has_block_mean || kv_.key_means.count > 0 || partial || has_bias(context_.arguments);
 
     std::vector<float> row_sums(static_cast<std::size_t>(count_));
     std::vector<numerics::SoftmaxStep> steps(static_cast<std::size_t>(count_));
@@ -106,13 +108,19 @@ class RowBlock {
   /// What is added to row r's scores, in code units.
   void fill_bias(std::int64_t r, std::int64_t tile) {
     const bool has_block_mean = queries_.block_means.count > 0;
+    float tile_score = 0.0F;
+    if (kv_.key_means.count > 0) {
+      const float* q = queries_.rows.row(first_ + r);
+      tile_score = std::inner_product(q, q + dim_, kv_.key_means.row(tile), 0.0F);
+    }
     for (std::int64_t j = 0; j < kTileKeys; ++j) {
       const std::int64_t position = tile * kTileKeys + j;
       if (position >= kv_.count()) {
         bias_[j] = kHidden;
         continue;
       }
-      bias_[j] = has_block_mean ? mean_scores_[j] * codes_per_score_ : 0.0F;
+      const float score = has_block_mean ? tile_score + mean_scores_[j] : tile_score;
+      bias_[j] = score * codes_per_score_;
       if (has_bias(context_.arguments)) {
         bias_[j] += score_bias(context_.arguments, context_.entry, context_.q_head, first_ + r,
                                kv_.keys[position]) *

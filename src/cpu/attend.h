@@ -18,10 +18,12 @@ inline constexpr std::int64_t kBlockQueries = 128;
 struct KeyValues {
   std::vector<std::int32_t> keys;       ///< position -> key index within the entry
   std::vector<float> k_mean;            ///< what was subtracted from every key; empty: nothing
+  std::vector<float> balance;           ///< what channels of Q are multiplied by; empty: nothing
   std::vector<float> k_tiles;           ///< per tile: dim x 128
   std::vector<float> key_scales;        ///< per position, padded to whole tiles with 1
   std::vector<float> v_tiles;           ///< per tile: 128 x dim
-  Rows means;                           ///< one per tile; no rows: nothing was subtracted
+  Rows means;                           ///< of V, one per tile; no rows: nothing was subtracted
+  Rows key_means;                       ///< of K, one per tile; no rows: nothing was subtracted
   std::vector<float> smoothed_k_tiles;  ///< unquantized K for q_block_mean, else empty
 
   std::int64_t count() const { return static_cast<std::int64_t>(keys.size()); }
@@ -32,6 +34,7 @@ struct Queries {
   QkOperand operand;
   std::vector<float> lse_shift;  ///< q . k_mean in score units before scaling; empty: zero
   Rows block_means;              ///< per 128 queries, rotated like Q; no rows: none subtracted
+  Rows rows;                     ///< unquantized and whole, for key_means; else no rows
 };
 
 /// One call's constants.

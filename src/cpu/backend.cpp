@@ -79,7 +79,7 @@ std::vector<std::int32_t> group_keys(const Recipe& recipe, const Rows& values,
   next->centroids = warm ? previous->centroids : initial_centroids(values, clusters);
   const int iterations =
       warm ? std::max(1, recipe.kmeans_iterations / 2) : recipe.kmeans_iterations;
-  next->order = cluster(values, next->centroids, iterations);
+  next->order = cluster(values, next->centroids, iterations, recipe.cluster_order);
   return next->order;
 }
 
@@ -88,6 +88,34 @@ std::vector<std::int64_t> absolute(const std::vector<std::int32_t>& keys, std::i
   tokens.reserve(keys.size());
   for (const std::int32_t key : keys) tokens.push_back(begin + key);
   return tokens;
+}
+
+std::vector<std::int64_t> query_tokens(const Entry& entry) {
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(entry.q_count));
+  std::iota(tokens.begin(), tokens.end(), entry.q_begin);
+  return tokens;
+}
+
+/// Mean square of each channel over the query heads that share a KV head.
+std::vector<double> query_energy(const Arguments& a, const Entry& entry, std::int64_t kv_head) {
+  const std::int64_t dim = padded_dim(a.q.dim()), group = a.q.heads() / a.k.heads();
+  std::vector<double> energy(static_cast<std::size_t>(dim), 0.0);
+  for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+    const std::vector<double> head =
+        channel_energy(load_rows(a.q, entry.batch, h, query_tokens(entry), a.q_rope, dim));
+    for (std::int64_t c = 0; c < dim; ++c) energy[c] += head[c] / static_cast<double>(group);
+  }
+  return energy;
+}
+
+void prepare_values(const Recipe& recipe, bool demean, Rows values, KeyValues& kv) {
+  if (demean) {
+    kv.means = block_means(values);
+    subtract_block_means(values, kv.means);
+  }
+  const Rows quantized = quantize_values(values, recipe.v, recipe.nvfp4_scale).values;
+  if (demean && recipe.v_mean_refit) refit_means(kv.means, values, quantized);
+  kv.v_tiles = padded_tiles(quantized);
 }
 
 KeyValues prepare_keys_and_values(const Plan& plan, const Entry& entry, std::int64_t kv_head,
@@ -106,21 +134,26 @@ KeyValues prepare_keys_and_values(const Plan& plan, const Entry& entry, std::int
                  smoothing.next ? &smoothing.next->at(entry_index, kv_head) : nullptr);
   for (const std::int32_t i : order) kv.keys.push_back(visible[i]);
 
-  values = permute(values, order);
-  if (smoothing.action.demean) {
-    kv.means = block_means(values);
-    subtract_block_means(values, kv.means);
-  }
-  kv.v_tiles = padded_tiles(quantize_values(values, recipe.v).values);
+  prepare_values(recipe, smoothing.action.demean, permute(values, order), kv);
 
   Rows keys = load_rows(a.k, entry.batch, kv_head, tokens, a.k_rope, dim);
   if (recipe.k_mean) {
     kv.k_mean = mean_row(keys);
     subtract(keys, kv.k_mean);
   }
+  if (recipe.qk_balance) {
+    kv.balance = balance_factors(query_energy(a, entry, kv_head), channel_energy(keys));
+    std::vector<float> inverse;
+    for (const float factor : kv.balance) inverse.push_back(1.0F / factor);
+    scale_channels(keys, inverse);
+  }
   if (recipe.hadamard) rotate_hadamard(keys);
   keys = permute(keys, order);
-  const QkOperand operand = quantize_rows(keys, recipe.qk, recipe.k_scale_rows);
+  if (recipe.k_tile_mean) {
+    kv.key_means = block_means(keys);
+    subtract_block_means(keys, kv.key_means);
+  }
+  const QkOperand operand = quantize_rows(keys, recipe.qk, recipe.k_scale_rows, recipe.nvfp4_scale);
   kv.k_tiles = transposed_tiles(operand.values);
   kv.key_scales = operand.row_scales;
   kv.key_scales.resize(kv.k_tiles.size() / static_cast<std::size_t>(dim), 1.0F);
@@ -132,24 +165,23 @@ Queries prepare_queries(const Plan& plan, const Entry& entry, std::int64_t q_hea
                         const KeyValues& kv) {
   const Arguments& a = plan.arguments();
   const Recipe& recipe = plan.recipe();
-  std::vector<std::int64_t> tokens(static_cast<std::size_t>(entry.q_count));
-  std::iota(tokens.begin(), tokens.end(), entry.q_begin);
-
   Queries queries;
-  Rows rows = load_rows(a.q, entry.batch, q_head, tokens, a.q_rope, padded_dim(a.q.dim()));
+  Rows rows =
+      load_rows(a.q, entry.batch, q_head, query_tokens(entry), a.q_rope, padded_dim(a.q.dim()));
   if (!kv.k_mean.empty()) {
     for (std::int64_t i = 0; i < rows.count; ++i) {
       queries.lse_shift.push_back(
           std::inner_product(kv.k_mean.begin(), kv.k_mean.end(), rows.row(i), 0.0F));
     }
   }
+  if (!kv.balance.empty()) scale_channels(rows, kv.balance);
+  if (recipe.hadamard) rotate_hadamard(rows);
+  if (recipe.k_tile_mean) queries.rows = rows;
   if (recipe.q_block_mean) {
     queries.block_means = block_means(rows);
     subtract_block_means(rows, queries.block_means);
-    if (recipe.hadamard) rotate_hadamard(queries.block_means);
   }
-  if (recipe.hadamard) rotate_hadamard(rows);
-  queries.operand = quantize_rows(rows, recipe.qk, recipe.q_scale_rows);
+  queries.operand = quantize_rows(rows, recipe.qk, recipe.q_scale_rows, recipe.nvfp4_scale);
   return queries;
 }
 

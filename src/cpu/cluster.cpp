@@ -6,7 +6,9 @@
 #include <limits>
 #include <numeric>
 
+#include "cpu/prepare.h"
 #include "cpu/tile.h"
+#include "vcattn/numerics/arith.h"
 
 namespace vcattn::cpu {
 
@@ -70,23 +72,88 @@ void update_centroids(const Rows& values, const std::vector<std::int32_t>& label
   }
 }
 
-std::vector<std::int32_t> sort_by_label(const std::vector<std::int32_t>& labels,
-                                        std::int64_t clusters) {
-  std::vector<std::int32_t> next(static_cast<std::size_t>(clusters) + 1, 0);
-  for (const std::int32_t label : labels) ++next[label + 1];
-  std::partial_sum(next.begin(), next.end(), next.begin());
-  std::vector<std::int32_t> order(labels.size());
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    order[next[labels[i]]++] = static_cast<std::int32_t>(i);
+std::vector<std::int32_t> chain_clusters(const Rows& centroids) {
+  const std::int64_t clusters = centroids.count;
+  std::vector<float> distance(static_cast<std::size_t>(clusters));
+  const auto measure_from = [&](const float* from) {
+    for (std::int64_t k = 0; k < clusters; ++k) {
+      float sum = 0.0F;
+      for (std::int64_t c = 0; c < centroids.dim; ++c) {
+        const float difference = centroids.row(k)[c] - from[c];
+        sum += difference * difference;
+      }
+      distance[k] = sum;
+    }
+  };
+  measure_from(mean_row(centroids).data());
+  std::vector<std::int32_t> chain;
+  std::vector<bool> visited(static_cast<std::size_t>(clusters), false);
+  auto next = static_cast<std::int32_t>(std::max_element(distance.begin(), distance.end()) -
+                                        distance.begin());
+  while (true) {
+    chain.push_back(next);
+    visited[next] = true;
+    if (static_cast<std::int64_t>(chain.size()) == clusters) return chain;
+    measure_from(centroids.row(next));
+    next = -1;
+    for (std::int64_t k = 0; k < clusters; ++k) {
+      const bool nearer = next < 0 || distance[k] < distance[next];
+      if (!visited[k] && nearer) next = static_cast<std::int32_t>(k);
+    }
   }
-  return order;
 }
 
-std::vector<std::int32_t> cluster(const Rows& values, Rows& centroids, int iterations) {
+namespace {
+
+/// Bits that order as unsigned numbers the way the floats do; NaNs go to the ends.
+std::uint32_t sortable(float x) {
+  const std::uint32_t bits = numerics::float_bits(x);
+  return (bits & numerics::kFloatSignMask) != 0 ? ~bits : bits | numerics::kFloatSignMask;
+}
+
+/// Sort keys of the chain order: rank of the cluster above, projection of the token below.
+std::vector<std::uint64_t> chain_keys(const Rows& values, const std::vector<std::int32_t>& labels,
+                                      const Rows& centroids) {
+  const std::vector<std::int32_t> chain = chain_clusters(centroids);
+  const std::int64_t clusters = centroids.count, dim = centroids.dim;
+  std::vector<std::uint64_t> ranks(static_cast<std::size_t>(clusters));
+  Rows directions(clusters, dim);
+  for (std::int64_t rank = 0; rank < clusters; ++rank) {
+    const std::int32_t cluster = chain[rank];
+    ranks[cluster] = static_cast<std::uint64_t>(rank);
+    const float* before = centroids.row(chain[std::max<std::int64_t>(rank - 1, 0)]);
+    const float* after = centroids.row(chain[std::min(rank + 1, clusters - 1)]);
+    for (std::int64_t c = 0; c < dim; ++c) directions.row(cluster)[c] = after[c] - before[c];
+  }
+  std::vector<std::uint64_t> keys(labels.size());
+  oneapi::tbb::parallel_for(std::int64_t{0}, values.count, [&](std::int64_t i) {
+    const float* row = values.row(i);
+    const float projection = std::inner_product(row, row + dim, directions.row(labels[i]), 0.0F);
+    keys[i] = ranks[labels[i]] << 32 | sortable(projection);
+  });
+  return keys;
+}
+
+}  // namespace
+
+std::vector<std::int32_t> order_tokens(const Rows& values, const std::vector<std::int32_t>& labels,
+                                       const Rows& centroids, ClusterOrder order) {
+  const std::vector<std::uint64_t> keys =
+      order == ClusterOrder::kChain ? chain_keys(values, labels, centroids)
+                                    : std::vector<std::uint64_t>(labels.begin(), labels.end());
+  std::vector<std::int32_t> result(labels.size());
+  std::iota(result.begin(), result.end(), 0);
+  std::stable_sort(result.begin(), result.end(),
+                   [&](std::int32_t a, std::int32_t b) { return keys[a] < keys[b]; });
+  return result;
+}
+
+std::vector<std::int32_t> cluster(const Rows& values, Rows& centroids, int iterations,
+                                  ClusterOrder order) {
   for (int i = 0; i < iterations; ++i) {
     update_centroids(values, nearest_centroids(values, centroids), centroids);
   }
-  return sort_by_label(nearest_centroids(values, centroids), centroids.count);
+  return order_tokens(values, nearest_centroids(values, centroids), centroids, order);
 }
 
 }  // namespace vcattn::cpu

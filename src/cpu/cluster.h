@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cpu/load.h"
+#include "vcattn/options.h"
 
 namespace vcattn::cpu {
 
@@ -17,12 +18,23 @@ std::vector<std::int32_t> nearest_centroids(const Rows& values, const Rows& cent
 /// One Lloyd step: each centroid becomes the mean of its rows; an empty cluster keeps its own.
 void update_centroids(const Rows& values, const std::vector<std::int32_t>& labels, Rows& centroids);
 
-/// Stable argsort of labels in [0, clusters): result[i] is the row that goes to position i.
-std::vector<std::int32_t> sort_by_label(const std::vector<std::int32_t>& labels,
-                                        std::int64_t clusters);
+/// Greedy chain through the centroids: starts at the one farthest from their mean and goes on to
+/// the nearest not yet visited (the lowest index on ties). result[rank] is a cluster.
+std::vector<std::int32_t> chain_clusters(const Rows& centroids);
 
-/// `iterations` Lloyd steps from `centroids` (updated in place), then the permutation of the final
+/// How the tokens of the clusters are laid out.
+///   kLabel: by label, as published; blocks that span clusters mix unrelated ones.
+///   kChain: by the cluster's rank in the chain, then by the token's projection on the direction
+///           from the previous centroid of the chain to the next, so that neighbours in the order
+///           are neighbours in value space, within clusters and across their borders.
+/// Both are stable: equal keys keep the order of the tokens. result[i] is the row that goes to
+/// position i.
+std::vector<std::int32_t> order_tokens(const Rows& values, const std::vector<std::int32_t>& labels,
+                                       const Rows& centroids, ClusterOrder order);
+
+/// `iterations` Lloyd steps from `centroids` (updated in place), then the order of the final
 /// assignment.
-std::vector<std::int32_t> cluster(const Rows& values, Rows& centroids, int iterations);
+std::vector<std::int32_t> cluster(const Rows& values, Rows& centroids, int iterations,
+                                  ClusterOrder order);
 
 }  // namespace vcattn::cpu

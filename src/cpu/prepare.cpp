@@ -3,6 +3,7 @@
 #include <oneapi/tbb/parallel_for.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cpu/tile.h"
 #include "vcattn/numerics/block_scale.h"
@@ -49,10 +50,13 @@ void quantize_row(const Rows& rows, std::int64_t i, QkFormat format, numerics::Q
 /// One NVFP4 block whose elements lie `stride` apart; the values include the block scale, not the
 /// tensor scale.
 void quantize_block(const float* x, std::int64_t stride, std::int64_t valid, float tensor_scale,
-                    std::uint8_t* codes, std::uint8_t& scale, float* values) {
+                    Nvfp4Scale choice, std::uint8_t* codes, std::uint8_t& scale, float* values) {
   float block_in[kNvfp4BlockSize] = {};
   for (std::int64_t i = 0; i < valid; ++i) block_in[i] = x[i * stride];
-  const numerics::Nvfp4Block block = numerics::quantize_nvfp4_block(block_in, tensor_scale);
+  const numerics::Nvfp4Block block =
+      choice == Nvfp4Scale::kFourSix
+          ? numerics::quantize_nvfp4_block_four_six(block_in, tensor_scale)
+          : numerics::quantize_nvfp4_block(block_in, tensor_scale);
   scale = block.scale;
   for (std::int64_t i = 0; i < valid; ++i) {
     const std::uint8_t packed = block.packed[i / 2];
@@ -62,7 +66,7 @@ void quantize_block(const float* x, std::int64_t stride, std::int64_t valid, flo
   }
 }
 
-void quantize_rows_nvfp4(const Rows& rows, QkOperand& out) {
+void quantize_rows_nvfp4(const Rows& rows, Nvfp4Scale choice, QkOperand& out) {
   const float tensor_scale = numerics::nvfp4_tensor_scale(rows_abs_max(rows, 0, rows.count));
   const std::int64_t blocks = rows.dim / kNvfp4BlockSize;
   out.block_scales.resize(static_cast<std::size_t>(rows.count * blocks));
@@ -70,13 +74,14 @@ void quantize_rows_nvfp4(const Rows& rows, QkOperand& out) {
   parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
     for (std::int64_t b = 0; b < blocks; ++b) {
       const std::int64_t at = i * rows.dim + b * kNvfp4BlockSize;
-      quantize_block(rows.data.data() + at, 1, kNvfp4BlockSize, tensor_scale, out.codes.data() + at,
-                     out.block_scales[i * blocks + b], out.values.data.data() + at);
+      quantize_block(rows.data.data() + at, 1, kNvfp4BlockSize, tensor_scale, choice,
+                     out.codes.data() + at, out.block_scales[i * blocks + b],
+                     out.values.data.data() + at);
     }
   });
 }
 
-void quantize_values_nvfp4(const Rows& rows, ValueOperand& out) {
+void quantize_values_nvfp4(const Rows& rows, Nvfp4Scale choice, ValueOperand& out) {
   const float tensor_scale = numerics::nvfp4_tensor_scale(rows_abs_max(rows, 0, rows.count));
   const std::int64_t blocks = divide_up(rows.count, kNvfp4BlockSize);
   out.block_scales.resize(static_cast<std::size_t>(blocks * rows.dim));
@@ -86,8 +91,9 @@ void quantize_values_nvfp4(const Rows& rows, ValueOperand& out) {
     const std::int64_t valid = std::min<std::int64_t>(kNvfp4BlockSize, rows.count - first);
     for (std::int64_t c = 0; c < rows.dim; ++c) {
       const std::int64_t at = first * rows.dim + c;
-      quantize_block(rows.data.data() + at, rows.dim, valid, tensor_scale, out.codes.data() + at,
-                     out.block_scales[b * rows.dim + c], out.values.data.data() + at);
+      quantize_block(rows.data.data() + at, rows.dim, valid, tensor_scale, choice,
+                     out.codes.data() + at, out.block_scales[b * rows.dim + c],
+                     out.values.data.data() + at);
     }
   });
 }
@@ -115,6 +121,37 @@ void subtract(Rows& rows, const std::vector<float>& mean) {
   });
 }
 
+std::vector<double> channel_energy(const Rows& rows) {
+  std::vector<double> energy(static_cast<std::size_t>(rows.dim), 0.0);
+  for (std::int64_t i = 0; i < rows.count; ++i) {
+    for (std::int64_t c = 0; c < rows.dim; ++c) {
+      const double x = rows.row(i)[c];
+      energy[c] += x * x;
+    }
+  }
+  const double count = static_cast<double>(std::max<std::int64_t>(rows.count, 1));
+  for (double& e : energy) e /= count;
+  return energy;
+}
+
+std::vector<float> balance_factors(const std::vector<double>& q_energy,
+                                   const std::vector<double>& k_energy) {
+  std::vector<float> factors(q_energy.size(), 1.0F);
+  for (std::size_t c = 0; c < factors.size(); ++c) {
+    const double ratio = k_energy[c] / q_energy[c];
+    if (!std::isfinite(ratio) || !(ratio > 0.0)) continue;
+    factors[c] = std::ldexp(1.0F, static_cast<int>(std::lround(0.25 * std::log2(ratio))));
+  }
+  return factors;
+}
+
+void scale_channels(Rows& rows, const std::vector<float>& factors) {
+  parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
+    float* row = rows.row(i);
+    for (std::int64_t c = 0; c < rows.dim; ++c) row[c] = numerics::mul_rn(row[c], factors[c]);
+  });
+}
+
 void rotate_hadamard(Rows& rows) {
   parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
     numerics::hadamard_in_place(rows.row(i), static_cast<int>(rows.dim));
@@ -128,7 +165,7 @@ Rows permute(const Rows& rows, const std::vector<std::int32_t>& order) {
   return result;
 }
 
-QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows) {
+QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows, Nvfp4Scale nvfp4_scale) {
   QkOperand out;
   out.row_scales.assign(static_cast<std::size_t>(rows.count), 1.0F);
   if (format == QkFormat::kFloat) {
@@ -138,7 +175,7 @@ QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows) {
   out.values = Rows(rows.count, rows.dim);
   out.codes.resize(rows.data.size());
   if (format == QkFormat::kNvfp4) {
-    quantize_rows_nvfp4(rows, out);
+    quantize_rows_nvfp4(rows, nvfp4_scale, out);
     return out;
   }
   const std::int64_t group = scale_rows == 0 ? std::max<std::int64_t>(rows.count, 1) : scale_rows;
@@ -176,7 +213,7 @@ void subtract_block_means(Rows& rows, const Rows& means) {
   });
 }
 
-ValueOperand quantize_values(const Rows& rows, VFormat format) {
+ValueOperand quantize_values(const Rows& rows, VFormat format, Nvfp4Scale nvfp4_scale) {
   ValueOperand out;
   out.channel_scales.assign(static_cast<std::size_t>(rows.dim), 1.0F);
   if (format == VFormat::kFloat) {
@@ -186,7 +223,7 @@ ValueOperand quantize_values(const Rows& rows, VFormat format) {
   out.values = Rows(rows.count, rows.dim);
   out.codes.resize(rows.data.size());
   if (format == VFormat::kNvfp4) {
-    quantize_values_nvfp4(rows, out);
+    quantize_values_nvfp4(rows, nvfp4_scale, out);
   } else {
     std::vector<float> amax(static_cast<std::size_t>(rows.dim), 0.0F);
     for (std::int64_t i = 0; i < rows.count; ++i) {
@@ -218,6 +255,20 @@ ValueOperand quantize_values(const Rows& rows, VFormat format) {
     }
   });
   return out;
+}
+
+void refit_means(Rows& means, const Rows& residual, const Rows& quantized) {
+  parallel_for(std::int64_t{0}, means.count, [&](std::int64_t b) {
+    const std::int64_t first = b * kBlockRows;
+    const std::int64_t valid = std::min(kBlockRows, residual.count - first);
+    for (std::int64_t c = 0; c < means.dim; ++c) {
+      float error = 0.0F;
+      for (std::int64_t i = first; i < first + valid; ++i) {
+        error += numerics::sub_rn(residual.row(i)[c], quantized.row(i)[c]);
+      }
+      means.row(b)[c] += error / static_cast<float>(valid);
+    }
+  });
 }
 
 std::vector<float> transposed_tiles(const Rows& rows) {

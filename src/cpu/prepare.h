@@ -17,6 +17,17 @@ std::vector<float> mean_row(const Rows& rows);
 /// row - mean for every row.
 void subtract(Rows& rows, const std::vector<float>& mean);
 
+/// Mean square of every channel, in float64; zeros for no rows.
+std::vector<double> channel_energy(const Rows& rows);
+
+/// Per channel the power of two nearest to sqrt(rms(k) / rms(q)); 1 where either is zero or not
+/// finite. Q is multiplied and K divided by it, which is exact.
+std::vector<float> balance_factors(const std::vector<double>& q_energy,
+                                   const std::vector<double>& k_energy);
+
+/// Channel c of every row times factors[c].
+void scale_channels(Rows& rows, const std::vector<float>& factors);
+
 /// Orthonormal Hadamard transform of every row.
 void rotate_hadamard(Rows& rows);
 
@@ -31,8 +42,8 @@ struct QkOperand {
   std::vector<float> row_scales;           ///< count; NVFP4: the head's tensor scale
 };
 
-/// Quantizes along d. `scale_rows` consecutive rows share a scale; 0: all of them.
-QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows);
+/// Quantizes along d. `scale_rows` consecutive rows share a scale; 0: all of them (INT8, E4M3).
+QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows, Nvfp4Scale nvfp4_scale);
 
 /// Means of consecutive blocks of 128 rows, rounded to bfloat16: ceil(count / 128) x dim.
 Rows block_means(const Rows& rows);
@@ -48,7 +59,11 @@ struct ValueOperand {
   std::vector<float> channel_scales;       ///< dim; NVFP4: the head's tensor scale
 };
 
-ValueOperand quantize_values(const Rows& rows, VFormat format);
+ValueOperand quantize_values(const Rows& rows, VFormat format, Nvfp4Scale nvfp4_scale);
+
+/// Adds to each block's mean the mean of (residual - quantized residual) over the block, so that
+/// the rounding errors of a block sum to zero in the product with equal probabilities.
+void refit_means(Rows& means, const Rows& residual, const Rows& quantized);
 
 /// Tiles of 128 rows, zero-filled at the end, for the right-hand side of a product.
 /// K: tile t is dim x 128 (transposed).

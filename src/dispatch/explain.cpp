@@ -73,9 +73,11 @@ std::string describe_smoothing(const Recipe& r) {
       return "V-Smooth: the mean of each 128 tokens in sequence is taken out of V and restored.";
     case VSmooth::kClustered:
       return fmt::format(
-          "V-Smooth: k-means over V (one cluster per {} keys, {} iterations) permutes K and V; the "
-          "mean of each 128 keys is taken out of V and restored.",
-          r.keys_per_cluster, r.kmeans_iterations);
+          "V-Smooth: k-means over V (one cluster per {} keys, {} iterations, tokens laid out {}) "
+          "permutes K and V; the mean of each 128 keys is taken out of V and restored{}.",
+          r.keys_per_cluster, r.kmeans_iterations,
+          r.cluster_order == ClusterOrder::kChain ? "along a chain of clusters" : "by label",
+          r.v_mean_refit ? " together with the mean rounding error" : "");
   }
   return {};
 }
@@ -85,6 +87,12 @@ std::string describe_scores(const Recipe& r) {
   if (r.k_mean) steps.emplace_back("the mean key is subtracted (the LSE is corrected)");
   if (r.q_block_mean) {
     steps.emplace_back("the mean of each 128 queries is subtracted and its scores are added back");
+  }
+  if (r.k_tile_mean) {
+    steps.emplace_back("the mean of each 128 keys is subtracted and its score is added back");
+  }
+  if (r.qk_balance) {
+    steps.emplace_back("channels of Q and K are balanced by powers of two");
   }
   if (r.hadamard) steps.emplace_back("Q and K are rotated by a Hadamard transform");
   if (steps.empty()) return "Q and K are used as they are.";
