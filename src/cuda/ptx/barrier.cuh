@@ -1,8 +1,9 @@
 // Barriers and fences: block, named, mbarrier, cluster (PTX ISA 9.7.13).
 //
-// What each orders. bar.sync, mbarrier and cluster barriers: everything a thread did before it arrived is
-// seen by every thread that waited. That covers ordinary accesses only; before an asynchronous unit (bulk
-// copy, wgmma) touches memory that ordinary stores wrote, a fence_proxy_async must lie between.
+// What each orders. bar.sync, mbarrier and cluster barriers: everything a thread did before it
+// arrived is seen by every thread that waited. That covers ordinary accesses only; before an
+// asynchronous unit (bulk copy, wgmma) touches memory that ordinary stores wrote, a
+// fence_proxy_async must lie between.
 #pragma once
 
 #include "memory.cuh"
@@ -21,8 +22,8 @@ VC_DEVICE void block_sync(VC_WHERE0) {
 #endif
 }
 
-// bar.sync id, threads: wait until `threads` threads (whole warps) have arrived at barrier `id` (0 to 15;
-// 0 is block_sync's).
+// bar.sync id, threads: wait until `threads` threads (whole warps) have arrived at barrier `id` (0
+// to 15; 0 is block_sync's).
 VC_DEVICE void named_barrier_sync(int id, int threads VC_WHERE) {
 #if VC_ON_DEVICE
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -42,9 +43,10 @@ VC_DEVICE void named_barrier_arrive(int id, int threads VC_WHERE) {
 
 // ---- mbarrier: phases counted by arrivals and by transaction bytes (PTX ISA 9.7.13.15) ----
 //
-// A phase completes when its pending arrivals and its pending bytes are both zero; the next phase then begins
-// with the same arrival count. Waiting on parity p returns once the phase of parity p has completed: a fresh
-// barrier is in phase 0, so wait(bar, 1) returns at once and wait(bar, 0) waits for the first phase.
+// A phase completes when its pending arrivals and its pending bytes are both zero; the next phase
+// then begins with the same arrival count. Waiting on parity p returns once the phase of parity p
+// has completed: a fresh barrier is in phase 0, so wait(bar, 1) returns at once and wait(bar, 0)
+// waits for the first phase.
 
 struct alignas(8) Mbarrier {
   uint64_t opaque;
@@ -91,17 +93,19 @@ VC_DEVICE void mbarrier_arrive_expect_tx(Mbarrier& bar, uint32_t bytes VC_WHERE)
 // Expect `bytes` more in this phase, without arriving.
 VC_DEVICE void mbarrier_expect_tx(Mbarrier& bar, uint32_t bytes VC_WHERE) {
 #if VC_ON_DEVICE
-  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&bar)),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&bar)),
+      "r"(bytes)
+      : "memory");
 #else
   emu::mbarrier_expect_tx(&bar, bytes, where);
 #endif
 }
 
-// Arrive at the barrier at the same place in the block of rank `rank`. The default scope is the block's: it
-// orders what the asynchronous units of this block read (a stage handed back to a multicast), not ordinary
-// stores meant for the other block, which need a cluster barrier (release.cluster would cost a MEMBAR.ALL.GPU).
+// Arrive at the barrier at the same place in the block of rank `rank`. The default scope is the
+// block's: it orders what the asynchronous units of this block read (a stage handed back to a
+// multicast), not ordinary stores meant for the other block, which need a cluster barrier
+// (release.cluster would cost a MEMBAR.ALL.GPU).
 VC_DEVICE void mbarrier_arrive_remote(Mbarrier& bar, uint32_t rank VC_WHERE) {
 #if VC_ON_DEVICE
   asm volatile(
@@ -172,7 +176,8 @@ VC_DEVICE void cluster_sync(VC_WHERE0) {
 
 // ---- Fences (PTX ISA 9.7.13.4) ----
 
-// fence.mbarrier_init: this thread's mbarrier_init calls, to the cluster and to the asynchronous units.
+// fence.mbarrier_init: this thread's mbarrier_init calls, to the cluster and to the asynchronous
+// units.
 VC_DEVICE void fence_mbarrier_init(VC_WHERE0) {
 #if VC_ON_DEVICE
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -181,8 +186,8 @@ VC_DEVICE void fence_mbarrier_init(VC_WHERE0) {
 #endif
 }
 
-// fence.proxy.async.shared::cta: the ordinary stores to shared memory that this thread made or knows of, to
-// the asynchronous units. By the writer before the barrier, or by the issuer after it.
+// fence.proxy.async.shared::cta: the ordinary stores to shared memory that this thread made or
+// knows of, to the asynchronous units. By the writer before the barrier, or by the issuer after it.
 VC_DEVICE void fence_proxy_async(VC_WHERE0) {
 #if VC_ON_DEVICE
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -191,7 +196,8 @@ VC_DEVICE void fence_proxy_async(VC_WHERE0) {
 #endif
 }
 
-// fence.proxy.async.global: the same for global memory (a kernel that bulk-copies what it stored itself).
+// fence.proxy.async.global: the same for global memory (a kernel that bulk-copies what it stored
+// itself).
 VC_DEVICE void fence_proxy_async_global(VC_WHERE0) {
 #if VC_ON_DEVICE
   asm volatile("fence.proxy.async.global;" ::: "memory");

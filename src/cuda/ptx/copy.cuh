@@ -18,8 +18,8 @@ enum class CacheHint : uint64_t {
 VC_DEVICE void bulk_load(void* shared, const void* global, uint32_t bytes, Mbarrier& bar VC_WHERE) {
 #if VC_ON_DEVICE
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          shared_address(shared)),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(shared)),
       "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(shared_address(&bar))
       : "memory");
 #else
@@ -42,8 +42,8 @@ VC_DEVICE void bulk_load(void* shared, const void* global, uint32_t bytes, Mbarr
 #endif
 }
 
-// global -> the same place in every block of the cluster whose bit is set in `ranks`; each of them sees
-// `bytes` complete on its own barrier at the place of `bar`.
+// global -> the same place in every block of the cluster whose bit is set in `ranks`; each of them
+// sees `bytes` complete on its own barrier at the place of `bar`.
 VC_DEVICE void bulk_load_multicast(void* shared, const void* global, uint32_t bytes, Mbarrier& bar,
                                    uint16_t ranks VC_WHERE) {
 #if VC_ON_DEVICE
@@ -97,8 +97,8 @@ VC_DEVICE void bulk_wait_read(VC_WHERE0) {
 #endif
 }
 
-// cp.async.cg: 16 bytes, global -> shared, in this thread's copy groups. When `valid` is false nothing is read
-// and 16 zero bytes are written (src-size 0), which is how tails are filled.
+// cp.async.cg: 16 bytes, global -> shared, in this thread's copy groups. When `valid` is false
+// nothing is read and 16 zero bytes are written (src-size 0), which is how tails are filled.
 VC_DEVICE void copy16_async(void* shared, const void* global, bool valid VC_WHERE) {
 #if VC_ON_DEVICE
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
@@ -117,7 +117,8 @@ VC_DEVICE void copy_commit(VC_WHERE0) {
 #endif
 }
 
-// At most kPending of this thread's copy groups are unfinished. Other threads see the bytes after a barrier.
+// At most kPending of this thread's copy groups are unfinished. Other threads see the bytes after a
+// barrier.
 template <int kPending>
 VC_DEVICE void copy_wait(VC_WHERE0) {
 #if VC_ON_DEVICE

@@ -1,8 +1,8 @@
 // Registers that an asynchronous instruction reads or writes.
 //
-// A wgmma's accumulators and its A registers are Fragments. On the device a Fragment is an array that the
-// compiler keeps in registers, so index it with constants only (loops under VC_UNROLL). In the emulator each
-// register knows the wgmma that owns it, and every access is checked against it.
+// A wgmma's accumulators and its A registers are Fragments. On the device a Fragment is an array
+// that the compiler keeps in registers, so index it with constants only (loops under VC_UNROLL). In
+// the emulator each register knows the wgmma that owns it, and every access is checked against it.
 #pragma once
 
 #include "target.cuh"
@@ -18,7 +18,7 @@ struct Fragment {
   VC_DEVICE T& operator[](int i) { return r[i]; }
   VC_DEVICE const T& operator[](int i) const { return r[i]; }
 #else
-  emu::RegisterState state[kN];
+  mutable emu::RegisterState state[kN];
 
   Fragment() = default;
   Fragment(const Fragment& other) { copy_from(other); }
@@ -51,8 +51,9 @@ VC_DEVICE void fill(Fragment<T, kN>& f, T value) {
   for (int i = 0; i < kN; ++i) f[i] = value;
 }
 
-// After a wait: the compiler must not move uses of these registers above it, for it does not know that a wgmma
-// writes them later than its own place in the program (asm volatile with "+r", no instruction).
+// After a wait: the compiler must not move uses of these registers above it, for it does not know
+// that a wgmma writes them later than its own place in the program (asm volatile with "+r", no
+// instruction).
 template <int kN>
 VC_DEVICE void register_fence(Fragment<float, kN>& f) {
 #if VC_ON_DEVICE

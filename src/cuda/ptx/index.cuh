@@ -44,12 +44,13 @@ VC_DEVICE Index3 grid_size() {  // %nctaid
 #endif
 }
 
-VC_DEVICE int lane_index() {  // %laneid, as thread_index() mod 32 (the same for one-dimensional blocks)
+VC_DEVICE int
+lane_index() {  // %laneid, as thread_index() mod 32 (the same for one-dimensional blocks)
   return thread_index() & (kWarpSize - 1);
 }
 
-// Warp number in the block, broadcast from lane 0 so that the compiler keeps it in a uniform register and
-// branches on it without divergence. Every lane of the warp must call it together.
+// Warp number in the block, broadcast from lane 0 so that the compiler keeps it in a uniform
+// register and branches on it without divergence. Every lane of the warp must call it together.
 VC_DEVICE int warp_index(VC_WHERE0) {
 #if VC_ON_DEVICE
   return __shfl_sync(kFullMask, static_cast<int>(threadIdx.x) / kWarpSize, 0);

@@ -1,9 +1,9 @@
 // Ordinary (generic proxy) accesses to shared and global memory.
 //
-// A kernel reads and writes memory only through these functions, never through a plain pointer or a plain
-// array element: on the device they are exactly that, in the emulator they are where uninitialised,
-// in-flight, racing and out-of-bounds accesses are caught.
-// Value types are trivially copyable of 1, 2, 4, 8 or 16 bytes; the address must be aligned to the size.
+// A kernel reads and writes memory only through these functions, never through a plain pointer or a
+// plain array element: on the device they are exactly that, in the emulator they are where
+// uninitialised, in-flight, racing and out-of-bounds accesses are caught. Value types are trivially
+// copyable of 1, 2, 4, 8 or 16 bytes; the address must be aligned to the size.
 #pragma once
 
 #include "target.cuh"
@@ -12,13 +12,30 @@ VC_PTX_BEGIN
 
 #if VC_ON_DEVICE
 namespace detail {
-template <int kBytes> struct Carrier;
-template <> struct Carrier<1> { using type = uint8_t; };
-template <> struct Carrier<2> { using type = uint16_t; };
-template <> struct Carrier<4> { using type = uint32_t; };
-template <> struct Carrier<8> { using type = uint2; };
-template <> struct Carrier<16> { using type = uint4; };
-template <class V> using carrier_t = typename Carrier<sizeof(V)>::type;
+template <int kBytes>
+struct Carrier;
+template <>
+struct Carrier<1> {
+  using type = uint8_t;
+};
+template <>
+struct Carrier<2> {
+  using type = uint16_t;
+};
+template <>
+struct Carrier<4> {
+  using type = uint32_t;
+};
+template <>
+struct Carrier<8> {
+  using type = uint2;
+};
+template <>
+struct Carrier<16> {
+  using type = uint4;
+};
+template <class V>
+using carrier_t = typename Carrier<sizeof(V)>::type;
 }  // namespace detail
 #endif
 
@@ -142,21 +159,25 @@ VC_DEVICE void store_cluster_u32(uint32_t address, uint32_t v VC_WHERE) {  // st
 }
 
 // ---- Atomics, relaxed, device scope (PTX ISA 9.7.13.5 atom, 9.7.13.6 red) ----
-// Integer ones give the same bits in every order; the float one does not, so nothing that must repeat uses it.
+// Integer ones give the same bits in every order; the float one does not, so nothing that must
+// repeat uses it.
 
 #if VC_ON_DEVICE
-#define VC_ATOMIC(name, type, device_call, host_op)                                                  \
+#define VC_ATOMIC(name, type, device_call, host_op) \
   VC_DEVICE type name(type* p, type v VC_WHERE) { return device_call; }
 #else
-#define VC_ATOMIC(name, type, device_call, host_op)                                                  \
-  VC_DEVICE type name(type* p, type v VC_WHERE) {                                                    \
-    type old;                                                                                        \
-    emu::atomic(#name, p, sizeof(type), [&](void* at) {                                              \
-      __builtin_memcpy(&old, at, sizeof(type));                                                      \
-      const type now = host_op;                                                                      \
-      __builtin_memcpy(at, &now, sizeof(type));                                                      \
-    }, where);                                                                                       \
-    return old;                                                                                      \
+#define VC_ATOMIC(name, type, device_call, host_op) \
+  VC_DEVICE type name(type* p, type v VC_WHERE) {   \
+    type old;                                       \
+    emu::atomic(                                    \
+        #name, p, sizeof(type),                     \
+        [&](void* at) {                             \
+          __builtin_memcpy(&old, at, sizeof(type)); \
+          const type now = host_op;                 \
+          __builtin_memcpy(at, &now, sizeof(type)); \
+        },                                          \
+        where);                                     \
+    return old;                                     \
   }
 #endif
 // `p` points to global or shared memory; each returns the old value.

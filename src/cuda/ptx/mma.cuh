@@ -1,5 +1,5 @@
-// Warp-wide matrix instructions: mma.sync, ldmatrix, stmatrix (PTX ISA 9.7.14.5). Synchronous: the registers are
-// ordinary ones. lane = 4g + t (g = lane / 4, t = lane mod 4).
+// Warp-wide matrix instructions: mma.sync, ldmatrix, stmatrix (PTX ISA 9.7.14.5). Synchronous: the
+// registers are ordinary ones. lane = 4g + t (g = lane / 4, t = lane mod 4).
 #pragma once
 
 #include "memory.cuh"
@@ -9,10 +9,13 @@ VC_PTX_BEGIN
 
 // m16n8k32, 8-bit: A 16 x 32 (row), B 32 x 8 (column), C 16 x 8. m16n8k16, 16-bit: k halves.
 //
-//   a[0] row g    k = 4t..4t+3  | 16-bit: 2t, 2t+1       b[0] column g  k = 4t..4t+3      | 2t, 2t+1
-//   a[1] row g+8  the same k                             b[1] column g  k = 16+4t..16+4t+3 | 8+2t, 8+2t+1
-//   a[2] row g    k + 16 (16-bit: k + 8)                 c[0], c[1] row g    columns 2t, 2t+1
-//   a[3] row g+8  k + 16 (16-bit: k + 8)                 c[2], c[3] row g+8  columns 2t, 2t+1
+//                  8-bit                16-bit
+//   a[0] row g     k = 4t .. 4t+3       k = 2t, 2t+1         c[0], c[1] row g    columns 2t, 2t+1
+//   a[1] row g+8   the same             the same             c[2], c[3] row g+8  the same
+//   a[2] row g     k = 16+4t .. +3      k = 8+2t, 8+2t+1
+//   a[3] row g+8   the same             the same
+//   b[0] column g  k = 4t .. 4t+3       k = 2t, 2t+1
+//   b[1] column g  k = 16+4t .. +3      k = 8+2t, 8+2t+1
 VC_DEVICE void mma_s8(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] VC_WHERE) {
 #if VC_ON_DEVICE
   asm volatile(
@@ -61,7 +64,8 @@ VC_DEVICE void mma_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&
 #endif
 }
 
-// tf32: A 16 x 8, B 8 x 8. a[0] (g, t), a[1] (g+8, t), a[2] (g, t+4), a[3] (g+8, t+4); b[0] (t, g), b[1] (t+4, g).
+// tf32: A 16 x 8, B 8 x 8. a[0] (g, t), a[1] (g+8, t), a[2] (g, t+4), a[3] (g+8, t+4); b[0] (t, g),
+// b[1] (t+4, g).
 VC_DEVICE void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2] VC_WHERE) {
 #if VC_ON_DEVICE
   asm volatile(
@@ -74,9 +78,9 @@ VC_DEVICE void mma_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&
 #endif
 }
 
-// ldmatrix: kN 8 x 8 matrices of 16-bit elements. Lane 8i + j gives the address of row j of matrix i (16 bytes,
-// aligned to 16; lanes beyond 8 * kN are ignored). Register i of lane 4g + t: row g, elements 2t and 2t + 1 of
-// matrix i; transposed: elements (2t, g) and (2t + 1, g).
+// ldmatrix: kN 8 x 8 matrices of 16-bit elements. Lane 8i + j gives the address of row j of matrix
+// i (16 bytes, aligned to 16; lanes beyond 8 * kN are ignored). Register i of lane 4g + t: row g,
+// elements 2t and 2t + 1 of matrix i; transposed: elements (2t, g) and (2t + 1, g).
 template <bool kTranspose, int kN>
 VC_DEVICE void ldmatrix(uint32_t (&r)[kN], const void* row VC_WHERE) {
   static_assert(kN == 1 || kN == 2 || kN == 4);
@@ -84,21 +88,34 @@ VC_DEVICE void ldmatrix(uint32_t (&r)[kN], const void* row VC_WHERE) {
   const uint32_t p = shared_address(row);
   if constexpr (kN == 4 && !kTranspose) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(p) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(p)
+                 : "memory");
   } else if constexpr (kN == 4) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(p) : "memory");
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(p)
+                 : "memory");
   } else if constexpr (kN == 2 && !kTranspose) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1]) : "r"(p) : "memory");
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(p)
+                 : "memory");
   } else if constexpr (kN == 2) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
-                 : "=r"(r[0]), "=r"(r[1]) : "r"(p) : "memory");
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(p)
+                 : "memory");
   } else if constexpr (!kTranspose) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r[0]) : "r"(p) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
+                 : "=r"(r[0])
+                 : "r"(p)
+                 : "memory");
   } else {
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];"
-                 : "=r"(r[0]) : "r"(p) : "memory");
+                 : "=r"(r[0])
+                 : "r"(p)
+                 : "memory");
   }
 #else
   emu::ldmatrix(r, kN, kTranspose, row, where);
@@ -112,19 +129,24 @@ VC_DEVICE void stmatrix(void* row, const uint32_t (&r)[kN] VC_WHERE) {
 #if VC_ON_DEVICE
   const uint32_t p = shared_address(row);
   if constexpr (kN == 4 && !kTranspose) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(p), "r"(r[0]),
-                 "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(p),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
   } else if constexpr (kN == 4) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(p),
-                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
   } else if constexpr (kN == 2 && !kTranspose) {
     asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1,%2};" ::"r"(p), "r"(r[0]),
-                 "r"(r[1]) : "memory");
+                 "r"(r[1])
+                 : "memory");
   } else if constexpr (kN == 2) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(p), "r"(r[0]),
-                 "r"(r[1]) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1,%2};" ::"r"(p),
+                 "r"(r[0]), "r"(r[1])
+                 : "memory");
   } else if constexpr (!kTranspose) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" ::"r"(p), "r"(r[0]) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" ::"r"(p), "r"(r[0])
+                 : "memory");
   } else {
     asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(p), "r"(r[0])
                  : "memory");

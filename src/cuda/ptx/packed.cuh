@@ -1,13 +1,14 @@
-// Two 16-bit lanes in a register, byte permutation and the DPX instructions (PTX ISA 9.7.2 - 9.7.4, 9.7.1.x;
-// CUDA math API "SIMD" and "DPX"). A packed register is a uint32_t: lane 0 in the low half.
+// Two 16-bit lanes in a register, byte permutation and the DPX instructions (PTX ISA 9.7.2
+// - 9.7.4, 9.7.1.x; CUDA math API "SIMD" and "DPX"). A packed register is a uint32_t: lane 0 in the
+// low half.
 #pragma once
 
 #include "target.cuh"
 
 VC_PTX_BEGIN
 
-// prmt.b32: byte i of the result is byte (selector >> 4i) & 7 of {hi, lo} (0-3 from lo, 4-7 from hi); bit 3 of a
-// selector replicates the sign of that byte instead.
+// prmt.b32: byte i of the result is byte (selector >> 4i) & 7 of {hi, lo} (0-3 from lo, 4-7 from
+// hi); bit 3 of a selector replicates the sign of that byte instead.
 VC_DEVICE uint32_t permute_bytes(uint32_t lo, uint32_t hi, uint32_t selector) {
 #if VC_ON_DEVICE
   return __byte_perm(lo, hi, selector);
@@ -16,27 +17,34 @@ VC_DEVICE uint32_t permute_bytes(uint32_t lo, uint32_t hi, uint32_t selector) {
 #endif
 }
 
-// Declares one function of packed or plain integers: the device intrinsic and its meaning in the emulator.
+// Declares one function of packed or plain integers: the device intrinsic and its meaning in the
+// emulator.
 #if VC_ON_DEVICE
-#define VC_FN1(type, name, device_call) VC_DEVICE type name(type a) { return device_call; }
-#define VC_FN2(type, name, device_call) VC_DEVICE type name(type a, type b) { return device_call; }
-#define VC_FN3(type, name, device_call) VC_DEVICE type name(type a, type b, type c) { return device_call; }
+#define VC_FN1(type, name, device_call) \
+  VC_DEVICE type name(type a) { return device_call; }
+#define VC_FN2(type, name, device_call) \
+  VC_DEVICE type name(type a, type b) { return device_call; }
+#define VC_FN3(type, name, device_call) \
+  VC_DEVICE type name(type a, type b, type c) { return device_call; }
 #else
-#define VC_FN1(type, name, device_call) VC_DEVICE type name(type a) { return emu::name(a); }
-#define VC_FN2(type, name, device_call) VC_DEVICE type name(type a, type b) { return emu::name(a, b); }
-#define VC_FN3(type, name, device_call) VC_DEVICE type name(type a, type b, type c) { return emu::name(a, b, c); }
+#define VC_FN1(type, name, device_call) \
+  VC_DEVICE type name(type a) { return emu::name(a); }
+#define VC_FN2(type, name, device_call) \
+  VC_DEVICE type name(type a, type b) { return emu::name(a, b); }
+#define VC_FN3(type, name, device_call) \
+  VC_DEVICE type name(type a, type b, type c) { return emu::name(a, b, c); }
 #endif
 
 // ---- signed 16-bit pairs ----
 VC_FN2(uint32_t, max_s16x2, __vmaxs2(a, b))
 VC_FN2(uint32_t, min_s16x2, __vmins2(a, b))
-VC_FN2(uint32_t, add_s16x2, __vadd2(a, b))                         // wraps
-VC_FN2(uint32_t, sub_s16x2, __vsub2(a, b))                         // wraps
-VC_FN2(uint32_t, max_s16x2_relu, __vimax_s16x2_relu(a, b))         // max(a, b, 0)
-VC_FN3(uint32_t, max3_s16x2, __vimax3_s16x2(a, b, c))              // VIMNMX3
+VC_FN2(uint32_t, add_s16x2, __vadd2(a, b))                  // wraps
+VC_FN2(uint32_t, sub_s16x2, __vsub2(a, b))                  // wraps
+VC_FN2(uint32_t, max_s16x2_relu, __vimax_s16x2_relu(a, b))  // max(a, b, 0)
+VC_FN3(uint32_t, max3_s16x2, __vimax3_s16x2(a, b, c))       // VIMNMX3
 VC_FN3(uint32_t, min3_s16x2, __vimin3_s16x2(a, b, c))
-VC_FN3(uint32_t, max3_s16x2_relu, __vimax3_s16x2_relu(a, b, c))    // max(a, b, c, 0)
-VC_FN3(uint32_t, add_max_s16x2, __viaddmax_s16x2(a, b, c))         // max(a + b, c), the sum wraps
+VC_FN3(uint32_t, max3_s16x2_relu, __vimax3_s16x2_relu(a, b, c))  // max(a, b, c, 0)
+VC_FN3(uint32_t, add_max_s16x2, __viaddmax_s16x2(a, b, c))       // max(a + b, c), the sum wraps
 VC_FN3(uint32_t, add_max_s16x2_relu, __viaddmax_s16x2_relu(a, b, c))  // max(a + b, c, 0), VIADDMNMX
 VC_FN3(uint32_t, add_min_s16x2_relu, __viaddmin_s16x2_relu(a, b, c))  // max(min(a + b, c), 0)
 
@@ -56,21 +64,22 @@ VC_FN1(uint32_t, leading_zeros, static_cast<uint32_t>(__clz(static_cast<int>(a))
 #undef VC_FN2
 #undef VC_FN3
 #if VC_ON_DEVICE
-#define VC_HALF2(name, op)                                                                               \
-  VC_DEVICE uint32_t name(uint32_t a, uint32_t b) {                                                      \
-    uint32_t d;                                                                                          \
-    asm(op " %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));                                                   \
-    return d;                                                                                            \
+#define VC_HALF2(name, op)                             \
+  VC_DEVICE uint32_t name(uint32_t a, uint32_t b) {    \
+    uint32_t d;                                        \
+    asm(op " %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b)); \
+    return d;                                          \
   }
-#define VC_HALF3(name, op)                                                                               \
-  VC_DEVICE uint32_t name(uint32_t a, uint32_t b, uint32_t c) {                                          \
-    uint32_t d;                                                                                          \
-    asm(op " %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));                                       \
-    return d;                                                                                            \
+#define VC_HALF3(name, op)                                         \
+  VC_DEVICE uint32_t name(uint32_t a, uint32_t b, uint32_t c) {    \
+    uint32_t d;                                                    \
+    asm(op " %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c)); \
+    return d;                                                      \
   }
 #else
-#define VC_HALF2(name, op) VC_DEVICE uint32_t name(uint32_t a, uint32_t b) { return emu::name(a, b); }
-#define VC_HALF3(name, op)                                                                               \
+#define VC_HALF2(name, op) \
+  VC_DEVICE uint32_t name(uint32_t a, uint32_t b) { return emu::name(a, b); }
+#define VC_HALF3(name, op) \
   VC_DEVICE uint32_t name(uint32_t a, uint32_t b, uint32_t c) { return emu::name(a, b, c); }
 #endif
 

@@ -1,4 +1,5 @@
-// Every instruction a kernel may use. See README.md in this folder for how to write a kernel against it.
+// Every instruction a kernel may use. See README.md in this folder for how to write a kernel
+// against it.
 #pragma once
 
 #include "barrier.cuh"

@@ -1,5 +1,6 @@
-// Moving registers between warpgroups (PTX ISA 9.7.16: setmaxnreg). All warps of a warpgroup call it together;
-// kCount is a multiple of 8 in 24..256. An increase waits until other warpgroups have released enough.
+// Moving registers between warpgroups (PTX ISA 9.7.16: setmaxnreg). All warps of a warpgroup call
+// it together; kCount is a multiple of 8 in 24..256. An increase waits until other warpgroups have
+// released enough.
 #pragma once
 
 #include "target.cuh"

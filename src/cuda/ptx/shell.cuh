@@ -9,8 +9,8 @@
 //     VC_DEVICE static void run(const Params& p, SharedStorage& shared);
 //   };
 //
-// and shell<Kernel> is what gets launched, with shared_bytes<Kernel> of dynamic shared memory. The emulator runs
-// the same struct: emu::launch<Kernel>(grid, params, options).
+// and shell<Kernel> is what gets launched, with shared_bytes<Kernel> of dynamic shared memory. The
+// emulator runs the same struct: emu::launch<Kernel>(grid, params, options).
 #pragma once
 
 #include "target.cuh"

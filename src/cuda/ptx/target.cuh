@@ -1,7 +1,8 @@
 // What a kernel source may write, whoever compiles it.
 //
-// The same .cuh is compiled by nvcc for the GPU and by g++ or clang++ for the emulator. The only file-level
-// difference is hidden here and in the function bodies of this folder: no other folder tests a macro.
+// The same .cuh is compiled by nvcc for the GPU and by g++ or clang++ for the emulator. The only
+// file-level difference is hidden here and in the function bodies of this folder: no other folder
+// tests a macro.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,8 @@
 #define VC_UNROLL _Pragma("unroll")
 #define VC_NO_UNROLL _Pragma("unroll 1")
 #define VC_TARGET device
-// The emulator reports the line of the kernel that called an instruction; the device carries nothing.
+// The emulator reports the line of the kernel that called an instruction; the device carries
+// nothing.
 #define VC_WHERE
 #define VC_WHERE0
 #else
@@ -30,8 +32,12 @@
 #endif
 
 // The inline namespace keeps the two builds of one kernel apart when one program holds both.
-#define VC_PTX_BEGIN namespace vcattn::ptx { inline namespace VC_TARGET {
-#define VC_PTX_END } }
+#define VC_PTX_BEGIN      \
+  namespace vcattn::ptx { \
+  inline namespace VC_TARGET {
+#define VC_PTX_END \
+  }                \
+  }
 
 VC_PTX_BEGIN
 

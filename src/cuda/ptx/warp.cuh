@@ -1,5 +1,5 @@
-// Warp collectives with all 32 lanes: shuffles, votes, reductions, election (PTX ISA 9.7.9.6, 9.7.13).
-// Every lane of the warp must call the same function together.
+// Warp collectives with all 32 lanes: shuffles, votes, reductions, election (PTX
+// ISA 9.7.9.6, 9.7.13). Every lane of the warp must call the same function together.
 #pragma once
 
 #include "target.cuh"
@@ -105,8 +105,8 @@ VC_DEVICE int32_t warp_max(int32_t v VC_WHERE) {
 VC_DEVICE bool elect_one(VC_WHERE0) {
 #if VC_ON_DEVICE
   uint32_t chosen;
-  asm volatile(
-      "{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xFFFFFFFF;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(chosen));
   return chosen != 0;
 #else
   return emu::elect_one(where);
