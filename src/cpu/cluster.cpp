@@ -90,10 +90,9 @@ std::vector<std::int32_t> chain_clusters(const Rows& centroids) {
   std::vector<bool> visited(static_cast<std::size_t>(clusters), false);
   auto next = static_cast<std::int32_t>(std::max_element(distance.begin(), distance.end()) -
                                         distance.begin());
-  while (true) {
+  while (static_cast<std::int64_t>(chain.size()) < clusters) {
     chain.push_back(next);
     visited[next] = true;
-    if (static_cast<std::int64_t>(chain.size()) == clusters) return chain;
     measure_from(centroids.row(next));
     next = -1;
     for (std::int64_t k = 0; k < clusters; ++k) {
@@ -101,6 +100,7 @@ std::vector<std::int32_t> chain_clusters(const Rows& centroids) {
       if (!visited[k] && nearer) next = static_cast<std::int32_t>(k);
     }
   }
+  return chain;
 }
 
 namespace {
