@@ -135,7 +135,8 @@ __attribute__((target("f16c"))) float machine_f16_to_float(std::uint16_t h) {
 }
 
 TEST(F16, AgreesWithF16c) {
-  if (!__builtin_cpu_supports("f16c")) GTEST_SKIP() << "no F16C";
+  // clang 14 cannot ask for f16c; every processor with AVX2 has it.
+  if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "no F16C";
   for_each_sampled_float([](float x) {
     // F16C keeps sign and payload of a NaN; the contract here is PTX's single NaN.
     const std::uint16_t expected = std::isnan(x) ? kF16Nan : machine_f16(x);
