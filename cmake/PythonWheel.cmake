@@ -1,0 +1,22 @@
+# A build started by pip: only what the wheel holds, and the CUDA kernels where nvcc 13 is.
+# -DVCATTN_CUDA=OFF (pip: --config-settings=cmake.define.VCATTN_CUDA=OFF) leaves them out.
+set(VCATTN_TESTS OFF)
+find_program(VCATTN_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
+if(VCATTN_CUDA)
+  set(VCATTN_NVCC_RELEASE 0)
+  if(VCATTN_NVCC)
+    execute_process(COMMAND ${VCATTN_NVCC} --version OUTPUT_VARIABLE VCATTN_NVCC_VERSION)
+    string(REGEX MATCH "release ([0-9]+)" _ "${VCATTN_NVCC_VERSION}")
+    set(VCATTN_NVCC_RELEASE ${CMAKE_MATCH_1})
+  endif()
+  if(VCATTN_NVCC_RELEASE GREATER_EQUAL 13)
+    set(CMAKE_CUDA_COMPILER ${VCATTN_NVCC})
+  else()
+    message(STATUS "vcattn: CPU only (nvcc found: '${VCATTN_NVCC}' release ${VCATTN_NVCC_RELEASE}; "
+                   "the CUDA kernels need release 13, looked for in CUDA_HOME, CUDA_PATH, PATH)")
+    set(VCATTN_CUDA OFF)
+  endif()
+endif()
+if(VCATTN_CUDA AND NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/src/cuda/CMakeLists.txt)
+  set(VCATTN_CUDA OFF)
+endif()

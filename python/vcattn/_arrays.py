@@ -1,0 +1,95 @@
+"""Attention on NumPy arrays and DLPack producers: results come back as the caller's kind."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from ._call import Inputs
+from ._execute import run
+from ._library import CPU
+from ._views import View, is_numpy, view
+from .errors import InvalidArgumentError, UnsupportedError
+from .state import VSmoothState
+
+
+def as_integers(values: Any, name: str) -> View | None:
+    """An int32 view of a list or array; lists lie in host memory."""
+    if values is None:
+        return None
+    if not isinstance(values, (list, tuple)):
+        return view(values, name)
+    if not all(isinstance(value, int) for value in values):
+        raise InvalidArgumentError(f"{name}: integers are needed, {values!r} was given", name)
+    held = (ctypes.c_int32 * len(values))(*values)
+    return View(ctypes.addressof(held), "int32", (len(values),), (1,), CPU, 0, held)
+
+
+def array_attention(
+    q: Any,
+    inputs: Inputs,
+    recipe: str,
+    state: VSmoothState | None,
+    backend: str,
+    return_lse: bool,
+    out: Any,
+) -> Any:
+    """Runs on the arrays behind ``inputs`` and returns arrays of q's kind."""
+    if inputs.q.device != CPU:
+        return _on_device(q, inputs, recipe, state, backend, return_lse, out)
+    import numpy as np
+
+    if out is None:
+        dtype: Any = inputs.q.dtype
+        if dtype == "bfloat16":
+            import ml_dtypes
+
+            dtype = ml_dtypes.bfloat16
+        result: Any = np.empty(inputs.q.shape, dtype)
+    else:
+        result = out
+    lse: Any = np.empty(_lse_shape(inputs), np.float32) if return_lse else None
+    lse_view = None if lse is None else view(lse, "lse")
+    run(inputs, view(result, "out"), lse_view, recipe, backend, state)
+    to_caller = (lambda x: x) if is_numpy(q) else _from_numpy(q)
+    given_back = out if out is not None else to_caller(result)
+    return (given_back, to_caller(lse)) if return_lse else given_back
+
+
+def _lse_shape(inputs: Inputs) -> tuple[int, ...]:
+    shape = inputs.q.shape
+    if len(shape) != 4:
+        return (0, 0, 0)
+    return shape[:3] if inputs.layout == "BHSD" else (shape[0], shape[2], shape[1])
+
+
+def _from_numpy(like: Any) -> Any:
+    """Conversion from NumPy to the namespace of ``like``; identity if it names none."""
+    namespace = getattr(like, "__array_namespace__", None)
+    convert = getattr(namespace(), "from_dlpack", None) if namespace else None
+    return convert or (lambda array: array)
+
+
+def _on_device(
+    q: Any,
+    inputs: Inputs,
+    recipe: str,
+    state: VSmoothState | None,
+    backend: str,
+    return_lse: bool,
+    out: Any,
+) -> Any:
+    """CUDA arrays of a library whose arrays may be written, such as CuPy; on the legacy default
+    stream, with which DLPack's producers synchronize."""
+    if not hasattr(q, "__cuda_array_interface__") or not hasattr(q, "__array_namespace__"):
+        raise UnsupportedError(
+            f"q: results of type {type(q).__module__}.{type(q).__name__} cannot be allocated on a "
+            "device (supported: torch tensors, CuPy arrays)",
+            "q",
+        )
+    xp = q.__array_namespace__()
+    result = xp.empty(q.shape, dtype=q.dtype) if out is None else out
+    lse = xp.empty(_lse_shape(inputs), dtype=xp.float32) if return_lse else None
+    lse_view = None if lse is None else view(lse, "lse")
+    run(inputs, view(result, "out"), lse_view, recipe, backend, state)
+    return (result, lse) if return_lse else result

@@ -1,0 +1,198 @@
+"""The V-Smooth schedule of a whole model: one object for all layers, branches and steps."""
+
+from __future__ import annotations
+
+import contextvars
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from .errors import InvalidArgumentError
+from .recipe import DEFAULT, Recipe, handle
+from .state import VSmoothState
+
+#: In place of a recipe: PyTorch computes the call, in the tensors' own precision.
+TORCH = "torch"
+
+T = TypeVar("T")
+_active: contextvars.ContextVar[Schedule | None] = contextvars.ContextVar("vcattn", default=None)
+
+
+def active() -> Schedule | None:
+    """The schedule whose ``with`` block is running in this thread."""
+    return _active.get()
+
+
+class Choice(NamedTuple):
+    """How one call runs."""
+
+    recipe: str
+    state: VSmoothState | None
+
+
+def resolve(
+    recipe: str, state: VSmoothState | None, queries: int, keys: int, shards: int = 1
+) -> Choice:
+    """The call's own recipe and state, else the active schedule's, else the default."""
+    schedule = _active.get()
+    if schedule is None:
+        return Choice(recipe or DEFAULT, state)
+    choice = schedule.choose(queries, keys, shards)
+    return Choice(recipe or choice.recipe, state or choice.state)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Another recipe for some self-attention layers and steps; None means all of them.
+
+    Negative layers count from the last and need ``Schedule(layers=...)``; negative steps count
+    from the last. For example ``Rule("torch", layers=[-1])`` keeps 16 bits in the last block and
+    ``Rule("torch", steps=range(2))`` in the first two steps.
+    """
+
+    recipe: str | Recipe
+    layers: Collection[int] | None = None
+    steps: Collection[int] | None = None
+
+
+class Schedule:
+    """When each attention call of a denoising loop groups, takes means out, and in which recipe.
+
+    Calls are told apart by their order within a step, so layers and guidance branches that run one
+    after the other get a state each without being named; a batched guidance is told apart by its
+    batch entries. Self-attention (Sq = Skv) is scheduled; cross-attention, whose few keys do not
+    pay, goes to PyTorch unless ``cross`` names a recipe. Use::
+
+        with vcattn.Schedule(steps=40) as schedule:
+            pipe(..., num_inference_steps=40, callback_on_step_end=schedule.callback)
+
+        with vcattn.Schedule(steps=len(timesteps)) as schedule:
+            for t in schedule.track(timesteps):
+                ...
+
+    Entering starts a new clip: step 0, no groupings. Leaving, also by an exception, restores what
+    was active before. One schedule is used by one thread at a time.
+
+    Args:
+        steps: denoising steps of the loop.
+        window: fraction of the steps, from the first, that take block means out.
+        refresh: within the window the grouping is recomputed every so many steps.
+        recipe: of self-attention where no rule says otherwise.
+        rules: the first that matches wins.
+        layers: self-attention calls of one forward pass; needed for negative layers and, where
+            guidance runs the model twice a step, for rules to see the second pass's layers.
+        cross: recipe of cross-attention, or "torch".
+
+    Raises:
+        InvalidArgumentError: as VSmoothState, for unknown recipes and for negative layers
+            without ``layers``.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        *,
+        window: float = 0.25,
+        refresh: int = 4,
+        recipe: str | Recipe = DEFAULT,
+        rules: Iterable[Rule] = (),
+        layers: int | None = None,
+        cross: str | Recipe = TORCH,
+    ) -> None:
+        self.steps, self.window, self.refresh, self.layers = steps, window, refresh, layers
+        self._make_state()  # checks steps, window and refresh
+        self.recipe, self.cross = _checked(recipe), _checked(cross)
+        self.rules = [self._resolved(rule) for rule in rules]
+        self.current_step = 0
+        self._calls: Counter[str] = Counter()
+        self._states: dict[int, VSmoothState] = {}
+        self._tokens: list[contextvars.Token[Schedule | None]] = []
+
+    def _make_state(self) -> VSmoothState:
+        return VSmoothState(self.steps, self.window, self.refresh)
+
+    def _resolved(self, rule: Rule) -> Rule:
+        layers, steps = rule.layers, rule.steps
+        if layers is not None and any(layer < 0 for layer in layers):
+            if self.layers is None:
+                raise InvalidArgumentError(
+                    "rules: negative layers need Schedule(layers=...)", "rules"
+                )
+            layers = frozenset(layer % self.layers for layer in layers)
+        if steps is not None:
+            steps = frozenset(step % self.steps for step in steps)
+        return Rule(_checked(rule.recipe), layers, steps)
+
+    def __enter__(self) -> Schedule:
+        for state in self._states.values():
+            state.reset()
+        self.step(0)
+        self._tokens.append(_active.set(self))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _active.reset(self._tokens.pop())
+
+    def step(self, index: int) -> None:
+        """Announces denoising step ``index`` (0-based) before its forward passes."""
+        if not 0 <= index < self.steps:
+            raise InvalidArgumentError(
+                f"step: {index} was given (supported: 0 to {self.steps - 1})", "step"
+            )
+        self.current_step = index
+        self._calls.clear()
+
+    def track(self, timesteps: Iterable[T]) -> Iterator[T]:
+        """Yields the timesteps, announcing each."""
+        for index, timestep in enumerate(timesteps):
+            self.step(index)
+            yield timestep
+
+    def callback(
+        self, pipe: Any, index: int, timestep: Any, kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """``callback_on_step_end`` of a diffusers pipeline."""
+        del pipe, timestep
+        if index + 1 < self.steps:
+            self.step(index + 1)
+        return kwargs
+
+    def choose(self, queries: int, keys: int, shards: int = 1) -> Choice:
+        """How the next call runs, given its token counts; counts it.
+
+        ``shards`` calls make up one layer where a ring passes keys around.
+        """
+        if queries != keys and shards == 1:
+            return Choice(self.cross, None)
+        call = self._calls["self"]
+        self._calls["self"] += 1
+        layer = call // shards
+        recipe = self.recipe_at(layer if self.layers is None else layer % self.layers)
+        if recipe == TORCH:
+            return Choice(recipe, None)
+        state = self._states.get(call)
+        if state is None:
+            state = self._states[call] = self._make_state()
+        state.begin_step(self.current_step)
+        return Choice(recipe, state)
+
+    def recipe_at(self, layer: int) -> str:
+        """The recipe of a self-attention layer in the current step."""
+        for rule in self.rules:
+            in_layers = rule.layers is None or layer in rule.layers
+            if in_layers and (rule.steps is None or self.current_step in rule.steps):
+                return str(rule.recipe)
+        return self.recipe
+
+    @property
+    def states(self) -> dict[int, VSmoothState]:
+        """The states made so far, by the number of the call within a step."""
+        return dict(self._states)
+
+
+def _checked(recipe: str | Recipe) -> str:
+    spec = str(recipe)
+    if spec != TORCH:
+        handle(spec)
+    return spec

@@ -1,0 +1,65 @@
+"""V-Smooth state: what one attention layer carries from one denoising step to the next."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from ctypes import byref, c_int32, c_size_t, c_void_p
+
+from ._library import check, library
+
+_numbers = itertools.count(1)
+_alive: weakref.WeakValueDictionary[int, VSmoothState] = weakref.WeakValueDictionary()
+
+
+class VSmoothState:
+    """Permutation, centroids and schedule of ONE layer and guidance branch.
+
+    Without arguments it groups at every call, warm-started. With ``steps`` it follows the paper's
+    schedule: means are taken out in the first ``ceil(window * steps)`` steps, the grouping is
+    recomputed every ``refresh`` steps of those, and later steps reuse the permutation without
+    means. Pass it to the calls of that layer and announce each step with ``begin_step``; not from
+    two threads at once. ``vcattn.Schedule`` keeps these objects for a whole model.
+
+    Raises:
+        InvalidArgumentError: steps < 1, window outside [0, 1] or refresh < 1.
+    """
+
+    def __init__(self, steps: int | None = None, window: float = 0.25, refresh: int = 4) -> None:
+        created = c_void_p()
+        if steps is None:
+            check(library().vcattn_state_create(byref(created)))
+        else:
+            check(library().vcattn_state_create_scheduled(steps, window, refresh, byref(created)))
+        self.handle = created
+        self.number = next(_numbers)  # what the PyTorch operator is given
+        _alive[self.number] = self
+        self._finalizer = weakref.finalize(self, library().vcattn_state_destroy, created)
+
+    def begin_step(self, step: int) -> None:
+        """Announces denoising step ``step`` (0-based)."""
+        check(library().vcattn_state_begin_step(self.handle, step))
+
+    def reset(self) -> None:
+        """Forgets the grouping (a new clip); keeps the schedule."""
+        check(library().vcattn_state_reset(self.handle))
+
+    @property
+    def action(self) -> tuple[bool, bool]:
+        """Whether the next call regroups, and whether it takes means out."""
+        regroup, demean = c_int32(), c_int32()
+        check(library().vcattn_state_action(self.handle, byref(regroup), byref(demean)))
+        return bool(regroup.value), bool(demean.value)
+
+    def permutation(self, entry: int = 0, head: int = 0) -> list[int]:
+        """Position -> key index of a (batch entry or segment, KV head); empty if none was made."""
+        count = c_size_t()
+        check(library().vcattn_state_permutation(self.handle, entry, head, None, byref(count)))
+        keys = (c_int32 * count.value)()
+        check(library().vcattn_state_permutation(self.handle, entry, head, keys, byref(count)))
+        return list(keys)
+
+
+def by_number(number: int) -> VSmoothState | None:
+    """The living state of that number; None for 0."""
+    return _alive[number] if number else None

@@ -1,0 +1,236 @@
+"""The PyTorch operator: values, compile, autocast, gradients, SDPA's meanings."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import vcattn
+from conftest import T8, reference, rel_l2
+from vcattn import _torch_op
+
+
+@pytest.fixture
+def tensors():
+    generator = torch.Generator().manual_seed(3)
+    return lambda *shape, dtype=torch.float32: torch.randn(shape, generator=generator).to(dtype)
+
+
+@pytest.fixture(autouse=True)
+def _warnings_fresh():
+    _torch_op._warned.clear()
+
+
+def test_equals_the_numpy_call(tensors):
+    q, k, v = tensors(2, 4, 70, 64), tensors(2, 2, 90, 64), tensors(2, 2, 90, 64)
+    out, lse = vcattn.attention(q, k, v, return_lse=True)
+    expected, expected_lse = vcattn.attention(q.numpy(), k.numpy(), v.numpy(), return_lse=True)
+    assert np.array_equal(out.numpy(), expected) and np.array_equal(lse.numpy(), expected_lse)
+
+
+def test_bfloat16_and_mixed_dtypes(tensors):
+    q, k, v = (
+        tensors(1, 2, 70, 128, dtype=torch.bfloat16),
+        tensors(1, 2, 90, 128),
+        tensors(1, 2, 90, 128),
+    )
+    out = vcattn.attention(q, k, v.half())
+    assert out.dtype == torch.bfloat16
+    assert rel_l2(out.float(), reference(q.float(), k, v.half())[0]) <= T8
+
+
+def test_output_keeps_the_memory_order_of_q(tensors):
+    q = tensors(2, 70, 4, 64).transpose(1, 2)
+    out = vcattn.attention(q, q, q)
+    assert out.stride() == q.stride()
+    assert torch.equal(out, vcattn.attention(*(q.contiguous(),) * 3))
+
+
+def test_out_argument(tensors):
+    q, k, v = (tensors(1, 2, 40, 64) for _ in range(3))
+    out = torch.full((1, 2, 40, 64), torch.nan)
+    result, lse = vcattn.attention(q, k, v, out=out, return_lse=True)
+    assert result is out and torch.equal(out, vcattn.attention(q, k, v)) and lse.shape == (1, 2, 40)
+
+
+def test_packed_tokens_heads_dim(tensors):
+    lengths = [20, 33]
+    q, k, v = (tensors(53, 2, 64) for _ in range(3))
+    offsets = torch.tensor([0, 20, 53])
+    out, lse = vcattn.attention(
+        q, k, v, cu_seqlens_q=offsets, cu_seqlens_k=offsets, max_seqlen_k=33, return_lse=True
+    )
+    assert out.shape == q.shape and lse.shape == (2, 53)
+    parts = [[part[None] for part in x.split(lengths)] for x in (q, k, v)]
+    each = [vcattn.attention(*part, layout="BSHD")[0] for part in zip(*parts, strict=True)]
+    assert torch.equal(out, torch.cat(each))
+
+
+def test_mask_key_lengths_and_rope_reach_the_library(tensors):
+    q, k, v = tensors(2, 2, 40, 64), tensors(2, 2, 50, 64), tensors(2, 2, 50, 64)
+    mask = tensors(40, 50) > -1
+    out = vcattn.attention(q, k, v, mask=mask)
+    assert rel_l2(out, reference(q, k, v, mask=mask)[0]) <= T8
+    lengths = torch.tensor([50, 7])  # int64 is converted
+    out = vcattn.attention(q, k, v, key_lengths=lengths)
+    assert rel_l2(out, reference(q, k, v, key_lengths=lengths)[0]) <= T8
+    angle = tensors(50, 32)
+    rope = (angle.cos(), angle.sin())
+    given = vcattn.attention(q, k, v, q_rope=rope, k_rope=rope).numpy()
+    tables = tuple(table.numpy() for table in rope)
+    expected = vcattn.attention(q.numpy(), k.numpy(), v.numpy(), q_rope=tables, k_rope=tables)
+    assert np.array_equal(given, expected)
+
+
+CALLS = {
+    "plain": {},
+    "lse": {"return_lse": True},
+    "causal": {"causal": True, "recipe": "vc8-fast"},
+    "bshd": {"layout": "BSHD", "return_lse": True, "scale": 0.3},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_opcheck(tensors, name):
+    q, k, v = (tensors(2, 8, 8, 32) for _ in range(3))
+    torch.library.opcheck(torch.ops.vcattn.attention.default, (q, k, v), CALLS[name])
+
+
+def test_opcheck_with_optional_tensors(tensors):
+    q, k, v = (tensors(2, 2, 9, 32) for _ in range(3))
+    mask, lengths = tensors(9, 9), torch.tensor([3, 9], dtype=torch.int32)
+    angle = tensors(9, 8)
+    rest = (mask, lengths, None, None, angle.cos(), angle.sin(), angle.cos(), angle.sin())
+    torch.library.opcheck(torch.ops.vcattn.attention.default, (q, k, v, *rest))
+
+
+def test_opcheck_of_transposed_views_and_gradients(tensors):
+    q, k, v = (tensors(2, 9, 3, 32).transpose(1, 2).requires_grad_() for _ in range(3))
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(torch.ops.vcattn.attention.default, (q, k, v), test_utils=tests)
+
+
+def test_compile_fullgraph_equals_eager(tensors):
+    def block(x, mask):
+        q, k, v = x.unflatten(-1, (3, 2, 32)).permute(2, 0, 3, 1, 4)
+        out, lse = vcattn.attention(q, k, v, mask=mask, return_lse=True)
+        return out.transpose(1, 2).flatten(2) + lse.sum(), vcattn.sdpa(q, k, v)
+
+    x, mask = tensors(2, 40, 192), tensors(40, 40) > -1
+    expected = block(x, mask)
+    found = torch.compile(block, fullgraph=True, backend="aot_eager")(x, mask)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_dynamic_shapes_do_not_recompile(tensors):
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(
+        lambda q, k, v: vcattn.attention(q * 2, k, v), fullgraph=True, dynamic=True, backend=counter
+    )
+    for tokens in (128, 256, 300, 77):
+        q, k, v = (tensors(1, 2, tokens, 32) for _ in range(3))
+        assert torch.equal(compiled(q, k, v), vcattn.attention(q * 2, k, v))
+    assert counter.frame_count == 1
+
+
+def test_autocast_casts_as_sdpa_does(tensors):
+    q, k, v = (tensors(1, 2, 40, 64) for _ in range(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        out = vcattn.attention(q, k, v)
+        assert out.dtype == F.scaled_dot_product_attention(q, k, v).dtype == torch.bfloat16
+        assert vcattn.sdpa(q, k, v).dtype == torch.bfloat16
+    low = [x.bfloat16() for x in (q, k, v)]
+    assert torch.equal(out, vcattn.attention(*low))
+
+
+def test_gradients_are_refused_not_silently_missing(tensors):
+    q, k, v = (tensors(1, 2, 20, 32) for _ in range(3))
+    q.requires_grad_()
+    out = vcattn.attention(q, k, v)
+    with pytest.raises(NotImplementedError, match="forward pass only"):
+        out.sum().backward()
+    for context in (torch.no_grad, torch.inference_mode):
+        with context():
+            assert not vcattn.attention(q, k, v).requires_grad
+    with pytest.raises(ValueError, match="out"):
+        vcattn.attention(q, k, v, out=torch.empty(1, 2, 20, 32))
+
+
+def test_sdpa_equals_attention_and_torch(tensors):
+    q, k, v = tensors(2, 4, 60, 64), tensors(2, 2, 70, 64), tensors(2, 2, 70, 64)
+    bias = tensors(1, 1, 60, 70)
+    out = vcattn.sdpa(q, k, v, bias, scale=0.2, enable_gqa=True)
+    expected = F.scaled_dot_product_attention(q, k, v, bias, scale=0.2, enable_gqa=True)
+    assert rel_l2(out, expected) <= T8
+    assert not torch.equal(out, expected)  # it did run here
+    assert vcattn.sdpa(q, q, q, is_causal=True).shape == q.shape
+
+
+@pytest.mark.parametrize(
+    ("reason", "call"),
+    [
+        ("gradients", lambda t: (t(1, 2, 9, 32).requires_grad_(), t(1, 2, 9, 32), t(1, 2, 9, 32))),
+        ("head dimension", lambda t: (t(1, 2, 9, 300),) * 3),
+        ("head dimension", lambda t: (t(1, 2, 9, 32), t(1, 2, 9, 32), t(1, 2, 9, 16))),
+        ("dtype", lambda t: (t(1, 2, 9, 32).double(),) * 3),
+        ("axes", lambda t: (t(2, 9, 32),) * 3),
+        ("batches", lambda t: (t(2, 2, 9, 32), t(1, 2, 9, 32), t(1, 2, 9, 32))),
+    ],
+)
+def test_sdpa_hands_back_what_it_cannot_do_and_says_so_once(tensors, reason, call):
+    q, k, v = call(tensors)
+    before = sum(vcattn.backend_in_use().values())
+    with pytest.warns(UserWarning, match=reason):
+        out = vcattn.sdpa(q, k, v)
+    assert torch.equal(out, F.scaled_dot_product_attention(q, k, v))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vcattn.sdpa(q, k, v)
+    assert sum(vcattn.backend_in_use().values()) == before + 2
+    assert any(reason in key for key in vcattn.backend_in_use())
+
+
+def test_sdpa_keeps_torch_s_causal_alignment(tensors):
+    q, k, v = tensors(1, 2, 9, 32), tensors(1, 2, 20, 32), tensors(1, 2, 20, 32)
+    with pytest.warns(UserWarning, match="top-left"):
+        out = vcattn.sdpa(q, k, v, is_causal=True)
+    assert torch.equal(out, F.scaled_dot_product_attention(q, k, v, is_causal=True))
+    with pytest.raises(NotImplementedError, match="dropout_p"):
+        vcattn.sdpa(q, k, v, None, 0.1)
+
+
+def test_sdpa_falls_back_when_the_library_refuses(tensors):
+    q, k, v = (tensors(1, 2, 9, 32) for _ in range(3))
+    if vcattn.is_available("cuda"):
+        pytest.skip("a CUDA backend is here")
+    with pytest.warns(UserWarning, match="backend"):
+        out = vcattn.sdpa(q, k, v, backend="cuda")
+    assert torch.equal(out, F.scaled_dot_product_attention(q, k, v))
+
+
+def test_profiler_shows_the_name(tensors):
+    q = tensors(1, 2, 20, 32)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        vcattn.attention(q, q, q)
+    assert "vcattn::attention" in {event.key for event in profile.key_averages()}
+
+
+def test_global_matmul_flags_change_nothing(tensors):
+    q, k, v = (tensors(1, 2, 40, 64) for _ in range(3))
+    expected = vcattn.attention(q, k, v)
+    previous = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert torch.equal(vcattn.attention(q, k, v), expected)
+    finally:
+        torch.set_float32_matmul_precision(previous)
+
+
+def test_meta_and_other_devices_are_refused():
+    x = torch.empty(1, 1, 4, 8, device="meta")
+    assert vcattn.attention(x, x, x).shape == x.shape  # shapes only
+    assert "device meta" in vcattn.why_not(x, x, x)
