@@ -63,4 +63,6 @@ void AtomicFile::fail(const char* what) const {
   throw Error(ErrorCode::kIo, printable(path_.string()), std::string(what) + ": " + reason);
 }
 
+void require_writable(const std::filesystem::path& path) { const AtomicFile probe(path); }
+
 }  // namespace vcattn::io

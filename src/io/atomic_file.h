@@ -28,4 +28,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+/// Fails now, as AtomicFile would, rather than after minutes of work. Leaves nothing behind.
+void require_writable(const std::filesystem::path& path);
+
 }  // namespace vcattn::io
