@@ -125,7 +125,7 @@ def _attention(
     recipe, held = resolve(recipe, by_number(state), q.shape[tokens], k.shape[tokens], shards)
     exact_options = {"scale": scale, "causal": causal, "return_lse": return_lse}
     if recipe == TORCH:
-        _execute.calls["torch: schedule"] += 1
+        _execute.calls["torch: by choice"] += 1
         out, lse = _hand_back(q, k, v, rest, layout, **exact_options)
         return _in_layout_of(q, out), lse.contiguous()
     out = torch.empty_like(q)

@@ -14,6 +14,10 @@ from .state import VSmoothState
 
 #: In place of a recipe: PyTorch computes the call, in the tensors' own precision.
 TORCH = "torch"
+#: The active schedule's choice; without one the default, and PyTorch for few keys.
+AUTO = "auto"
+#: Calls over fewer keys do not pay for their quantization.
+AUTO_MIN_KEYS = 1024
 
 T = TypeVar("T")
 _active: contextvars.ContextVar[Schedule | None] = contextvars.ContextVar("vcattn", default=None)
@@ -36,10 +40,13 @@ def resolve(
 ) -> Choice:
     """The call's own recipe and state, else the active schedule's, else the default."""
     schedule = _active.get()
-    if schedule is None:
-        return Choice(recipe or DEFAULT, state)
-    choice = schedule.choose(queries, keys, shards)
-    return Choice(recipe or choice.recipe, state or choice.state)
+    own = "" if recipe == AUTO else recipe
+    if schedule is not None:
+        choice = schedule.choose(queries, keys, shards)
+        return Choice(own or choice.recipe, state or choice.state)
+    if recipe == AUTO and keys < AUTO_MIN_KEYS:
+        return Choice(TORCH, None)
+    return Choice(own or DEFAULT, state)
 
 
 @dataclass(frozen=True)

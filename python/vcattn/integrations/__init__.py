@@ -1,0 +1,1 @@
+"""vcattn inside the programs that generate video. Import the one you use."""
