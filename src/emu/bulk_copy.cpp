@@ -49,6 +49,7 @@ void load_into(Block& target, size_t offset, const unsigned char* global, uint32
                        {&known, 1, true, bar.agent, bar.phase + 1, m.site(kLoad, where)});
   std::memset(target.shared + offset, kPoison, bytes);
   bar.in_flight += bytes;
+  bar.last_copy = bar.phase + 1;
   for (uint32_t begin = 0; begin < bytes;) {
     const uint32_t left = (bytes - begin) / 16;
     uint32_t piece = left;

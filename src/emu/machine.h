@@ -116,9 +116,10 @@ struct Mbarrier {
   int64_t tx = 0;  // expected minus completed bytes
   uint32_t phase = 0;
   uint32_t agent = 0;
-  int64_t in_flight = 0;  // bytes of copies issued and not landed
-  Knowledge arriving;     // what this phase's arrivals released
-  Knowledge completed;    // what the last completed phase released
+  int64_t in_flight = 0;   // bytes of copies issued and not landed
+  uint32_t last_copy = 0;  // completed phases after which all copies so far have landed
+  Knowledge arriving;      // what this phase's arrivals released
+  Knowledge completed;     // what the last completed phase released
   Site initialized;
   uint32_t init_time = 0;
   bool fenced = false;

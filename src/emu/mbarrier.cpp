@@ -84,6 +84,10 @@ Mbarrier& find_mbarrier(const char* instruction, Block& b, size_t offset, Where 
 void complete_tx(Machine& m, Mbarrier& bar, int64_t bytes) {
   bar.tx -= bytes;
   bar.in_flight -= bytes;
+  if (bar.pending == 0 && bar.tx < 0) {
+    m.raise({FaultKind::kTransaction,
+             "more bytes are copied than expected; " + describe_mbarrier(bar)});
+  }
   complete_phase_if_done(m, bar);
 }
 

@@ -144,26 +144,32 @@ void Machine::at_thread_exit(Thread& t) {
   try_complete_cluster_barrier();
 }
 
+// Nobody may leave while an asynchronous unit can still touch the block, and "can" must not depend
+// on how fast it was in this run: what counts is what the threads have waited for.
 void Machine::check_block_exit(Block& b, Where where) {
   for (const auto& w : b.warps) {
-    if (w->wgmma.landed < w->wgmma.committed || !w->wgmma.outstanding.empty()) {
+    const WgmmaUnit& u = w->wgmma;
+    if (w->lanes[0]->waited < u.committed || u.outstanding.size() > u.committed - u.landed) {
       fail(FaultKind::kExit, "exit", where,
            fmt::format("warp {} leaves wgmma groups it has not waited for", w->index));
     }
   }
   for (const auto& [offset, bar] : b.mbarriers) {
-    if (bar.in_flight != 0) {
+    bool known = bar.last_copy == 0;
+    for (const auto& t : b.threads) known = known || t->known.all.at(bar.agent) >= bar.last_copy;
+    if (!known) {
       fail(FaultKind::kExit, "exit", where,
-           fmt::format("{} bytes of bulk copies into the block are in flight; {}", bar.in_flight,
-                       describe_mbarrier(bar)));
+           "no thread has waited for a bulk copy into the block; " + describe_mbarrier(bar));
     }
   }
   for (const auto& t : b.threads) {
-    for (const uint32_t n : t->bulk.pending_read) {
-      if (n != 0) {
-        fail(FaultKind::kExit, "exit", where,
-             describe_thread(*t) + " has not waited for its bulk stores to read shared memory");
-      }
+    if (t->bulk.agent != 0 && t->known.all.at(t->bulk.agent) < t->bulk.pending.size()) {
+      fail(FaultKind::kExit, "exit", where,
+           describe_thread(*t) + " has not waited for its bulk stores to read shared memory");
+    }
+    if (t->copy16.agent != 0 && t->known.all.at(t->copy16.agent) < t->copy16.pending.size()) {
+      fail(FaultKind::kExit, "exit", where,
+           describe_thread(*t) + " has not waited for its cp.async copies");
     }
   }
 }
