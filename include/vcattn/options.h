@@ -113,7 +113,7 @@ enum class BackendChoice : std::uint8_t {
 };
 
 struct Options {
-  Recipe recipe;
+  Recipe recipe = {};
   BackendChoice backend = BackendChoice::kAuto;
 };
 

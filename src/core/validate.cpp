@@ -194,9 +194,9 @@ void validate(const Arguments& a, const Recipe& recipe) {
     check_view(name, view);
   }
   check_shapes(a);
-  check_output_strides("out", a.out.shape.data(), a.out.stride.data(), 4);
-  if (a.lse) {
-    if (a.lse->data == nullptr && !a.q.empty()) fail("lse", "no data was given");
+  if (!a.out.empty()) check_output_strides("out", a.out.shape.data(), a.out.stride.data(), 4);
+  if (a.lse && !a.q.empty()) {
+    if (a.lse->data == nullptr) fail("lse", "no data was given");
     check_output_strides("lse", a.q.shape.data(), a.lse->stride.data(), 3);
   }
   if (!std::isfinite(effective_scale(a))) fail("scale", "{} is not finite", effective_scale(a));

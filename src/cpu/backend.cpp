@@ -24,58 +24,67 @@ using oneapi::tbb::parallel_for;
 
 std::string kernel_name() { return "cpu/tiles-" + simd_name(); }
 
+/// The visible keys of each (entry, KV head), in that order.
+using Visible = std::vector<std::vector<std::int32_t>>;
+
+Visible all_visible_keys(const Arguments& a, const std::vector<Entry>& all) {
+  Visible visible;
+  for (const Entry& entry : all) {
+    for (std::int64_t h = 0; h < a.k.heads(); ++h) visible.push_back(visible_keys(a, entry, h));
+  }
+  return visible;
+}
+
 /// What the V-Smooth state asks of this call, with the grouping it may reuse and the one it makes.
 struct Smoothing {
-  VSmoothAction action;
-  std::shared_ptr<const CpuGrouping> previous;
-  std::shared_ptr<CpuGrouping> next;  ///< empty unless this call groups
+  VSmoothAction action{.regroup = false, .demean = false};
+  std::shared_ptr<const CpuGrouping> previous;  ///< of exactly these keys, or empty
+  std::shared_ptr<CpuGrouping> next;            ///< empty unless this call groups
 };
 
-Smoothing plan_smoothing(const Plan& plan, VSmoothState* state, std::int64_t entry_count) {
-  Smoothing smoothing;
+/// The state's grouping if it is of exactly these keys: a permutation of others says nothing.
+std::shared_ptr<const CpuGrouping> usable_grouping(const VSmoothState* state,
+                                                   const Visible& visible) {
+  if (state == nullptr || state->grouping() == nullptr) return nullptr;
+  auto grouping = std::dynamic_pointer_cast<const CpuGrouping>(state->grouping());
+  if (grouping == nullptr) {
+    throw Error(ErrorCode::kInvalidArgument, "state",
+                "its grouping was made by another backend (supported: cpu; reset() it)");
+  }
+  return grouping->is_of(visible) ? grouping : nullptr;
+}
+
+Smoothing plan_smoothing(const Plan& plan, const VSmoothState* state, const Visible& visible) {
   const VSmooth mode = plan.recipe().v_smooth;
-  if (mode == VSmooth::kOff) {
-    smoothing.action = {.regroup = false, .demean = false};
-    return smoothing;
-  }
-  const std::int64_t heads = plan.arguments().k.heads();
-  if (state != nullptr && state->grouping() != nullptr) {
-    smoothing.previous = std::dynamic_pointer_cast<const CpuGrouping>(state->grouping());
-    if (smoothing.previous == nullptr) {
-      throw Error(ErrorCode::kInvalidArgument, "state",
-                  "its grouping was made by another backend (supported: cpu; reset() it)");
-    }
-    if (!smoothing.previous->fits(entry_count, heads)) smoothing.previous.reset();
-  }
+  Smoothing smoothing;
+  if (mode == VSmooth::kOff) return smoothing;
   if (mode == VSmooth::kSequence) {
-    const bool demean = state == nullptr || state->next_action(true).demean;
-    smoothing.action = {.regroup = false, .demean = demean};
-    smoothing.previous.reset();
+    smoothing.action.demean = state == nullptr || state->next_action(true).demean;
     return smoothing;
   }
+  smoothing.previous = usable_grouping(state, visible);
   smoothing.action =
       state == nullptr ? VSmoothAction{} : state->next_action(smoothing.previous != nullptr);
-  if (smoothing.action.regroup) smoothing.next = std::make_shared<CpuGrouping>(entry_count, heads);
+  if (smoothing.action.regroup) {
+    const std::int64_t heads = plan.arguments().k.heads();
+    smoothing.next = std::make_shared<CpuGrouping>(visible, heads);
+  }
   return smoothing;
 }
 
 /// The order in which visible keys are processed.
 std::vector<std::int32_t> group_keys(const Recipe& recipe, const Rows& values,
-                                     const std::vector<std::int32_t>& visible,
                                      const HeadGrouping* previous, HeadGrouping* next) {
-  // A permutation of other keys than these says nothing about them.
-  const bool reusable = previous != nullptr && previous->visible == visible;
   if (next == nullptr) {
-    if (reusable && !previous->order.empty()) return previous->order;
-    std::vector<std::int32_t> order(visible.size());
+    if (previous != nullptr) return previous->order;
+    std::vector<std::int32_t> order(static_cast<std::size_t>(values.count));
     std::iota(order.begin(), order.end(), 0);
     return order;
   }
-  next->visible = visible;
   const std::int64_t clusters =
       (values.count + recipe.keys_per_cluster - 1) / recipe.keys_per_cluster;
-  const bool warm =
-      reusable && previous->centroids.count == clusters && previous->centroids.dim == values.dim;
+  const bool warm = previous != nullptr && previous->centroids.count == clusters &&
+                    previous->centroids.dim == values.dim;
   next->centroids = warm ? previous->centroids : initial_centroids(values, clusters);
   const int iterations =
       warm ? std::max(1, recipe.kmeans_iterations / 2) : recipe.kmeans_iterations;
@@ -119,19 +128,18 @@ void prepare_values(const Recipe& recipe, bool demean, Rows values, KeyValues& k
 }
 
 KeyValues prepare_keys_and_values(const Plan& plan, const Entry& entry, std::int64_t kv_head,
-                                  const Smoothing& smoothing, std::int64_t entry_index) {
+                                  const std::vector<std::int32_t>& visible,
+                                  const Smoothing& smoothing, std::int64_t task) {
   const Arguments& a = plan.arguments();
   const Recipe& recipe = plan.recipe();
   const std::int64_t dim = padded_dim(a.q.dim());
-  const std::vector<std::int32_t> visible = visible_keys(a, entry, kv_head);
   const std::vector<std::int64_t> tokens = absolute(visible, entry.k_begin);
 
   KeyValues kv;
   Rows values = load_rows(a.v, entry.batch, kv_head, tokens, std::nullopt, dim);
   const std::vector<std::int32_t> order =
-      group_keys(recipe, values, visible,
-                 smoothing.previous ? &smoothing.previous->at(entry_index, kv_head) : nullptr,
-                 smoothing.next ? &smoothing.next->at(entry_index, kv_head) : nullptr);
+      group_keys(recipe, values, smoothing.previous ? &smoothing.previous->at(task) : nullptr,
+                 smoothing.next ? &smoothing.next->at(task) : nullptr);
   for (const std::int32_t i : order) kv.keys.push_back(visible[i]);
 
   prepare_values(recipe, smoothing.action.demean, permute(values, order), kv);
@@ -212,7 +220,8 @@ class CpuBackend final : public Backend {
     const std::vector<Entry> all = entries(a);
     const auto entry_count = static_cast<std::int64_t>(all.size());
     const std::int64_t kv_heads = a.k.heads(), group = a.q.heads() / kv_heads;
-    const Smoothing smoothing = plan_smoothing(plan, state, entry_count);
+    const Visible visible = all_visible_keys(a, all);
+    const Smoothing smoothing = plan_smoothing(plan, state, visible);
     ProgressCounter counter(progress,
                             a.q.heads() * std::accumulate(all.begin(), all.end(), std::int64_t{0},
                                                           [](std::int64_t sum, const Entry& e) {
@@ -225,7 +234,7 @@ class CpuBackend final : public Backend {
       // Isolated: a thread that waits here must not start another head and hold its operands too.
       oneapi::tbb::this_task_arena::isolate([&] {
         const KeyValues kv =
-            prepare_keys_and_values(plan, entry, kv_head, smoothing, task / kv_heads);
+            prepare_keys_and_values(plan, entry, kv_head, visible[task], smoothing, task);
         for (std::int64_t q_head = kv_head * group; q_head < (kv_head + 1) * group; ++q_head) {
           const Queries queries = prepare_queries(plan, entry, q_head, kv);
           const AttendContext context{a, plan.recipe(), entry, q_head};

@@ -1,6 +1,7 @@
 // The CPU's part of VSmoothState.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -16,33 +17,35 @@ struct HeadGrouping {
   Rows centroids;
 };
 
+/// A task is an (entry, KV head), entries first.
 class CpuGrouping : public VSmoothState::Grouping {
  public:
-  CpuGrouping(std::int64_t entries, std::int64_t heads)
-      : entries_(entries), heads_(heads), groupings_(static_cast<std::size_t>(entries * heads)) {}
+  /// @param visible  the keys of each task
+  CpuGrouping(const std::vector<std::vector<std::int32_t>>& visible, std::int64_t heads)
+      : heads_(heads) {
+    for (const auto& keys : visible) groupings_.push_back({keys, {}, {}});
+  }
 
-  bool fits(std::int64_t entries, std::int64_t heads) const {
-    return entries == entries_ && heads == heads_;
+  /// Whether it groups exactly these keys.
+  bool is_of(const std::vector<std::vector<std::int32_t>>& visible) const {
+    return std::equal(visible.begin(), visible.end(), groupings_.begin(), groupings_.end(),
+                      [](const auto& keys, const auto& head) { return keys == head.visible; });
   }
-  HeadGrouping& at(std::int64_t entry, std::int64_t head) {
-    return groupings_[entry * heads_ + head];
-  }
-  const HeadGrouping& at(std::int64_t entry, std::int64_t head) const {
-    return groupings_[entry * heads_ + head];
-  }
+  HeadGrouping& at(std::int64_t task) { return groupings_[task]; }
+  const HeadGrouping& at(std::int64_t task) const { return groupings_[task]; }
 
   std::vector<std::int32_t> permutation(std::int64_t entry, std::int64_t head) const override {
-    const HeadGrouping& grouping = at(entry, head);
+    const HeadGrouping& grouping = groupings_.at(entry * heads_ + head);
     std::vector<std::int32_t> keys;
     for (const std::int32_t i : grouping.order) keys.push_back(grouping.visible[i]);
     return keys;
   }
   std::vector<float> centroids(std::int64_t entry, std::int64_t head) const override {
-    return at(entry, head).centroids.data;
+    return groupings_.at(entry * heads_ + head).centroids.data;
   }
 
  private:
-  std::int64_t entries_, heads_;
+  std::int64_t heads_;
   std::vector<HeadGrouping> groupings_;
 };
 
