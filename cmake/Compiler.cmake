@@ -31,6 +31,7 @@ if(VCATTN_CUDA)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   set(CMAKE_CUDA_ARCHITECTURES OFF)  # each architecture folder names its own target
   enable_language(CUDA)
-  # CMake 3.25 silently drops CMAKE_CUDA_STANDARD 20.
+  # CMake 3.25 knows no CUDA20 dialect: ask for none, and pass the flag ourselves.
+  set(CMAKE_CUDA_STANDARD_REQUIRED OFF)
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
 endif()
