@@ -199,5 +199,30 @@ TEST(Nvfp4, NanAndInfinityPoisonTheScale) {
   EXPECT_EQ(quantize_nvfp4_block(ones.data(), std::nanf("")).scale, kUe4m3Nan);
 }
 
+// {6, 5, 5, ..}: at scale 1 every 5 is off by 1 (E2M1 has 4 and 6); at 1.5 the 6 is exact (4 * 1.5)
+// and every 5 becomes 3 * 1.5 = 4.5. {6, 3, 3, ..} is exact at scale 1 and only there.
+TEST(Nvfp4, FourSixTakesTheScaleWithTheSmallerError) {
+  Values fives, threes;
+  fives.fill(5.0f);
+  threes.fill(3.0f);
+  fives[0] = threes[0] = 6.0f;
+  const Nvfp4Block four = quantize_nvfp4_block_four_six(fives.data(), 1.0f);
+  EXPECT_EQ(ue4m3_decode(four.scale), 1.5f);
+  EXPECT_EQ(nvfp4_decode(four, 0, 1.0f), 6.0f);
+  EXPECT_EQ(nvfp4_decode(four, 7, 1.0f), 4.5f);
+  EXPECT_EQ(nvfp4_block_error(fives.data(), four, 1.0f), 15 * 0.25f);
+  const Nvfp4Block six = quantize_nvfp4_block_four_six(threes.data(), 1.0f);
+  EXPECT_EQ(ue4m3_decode(six.scale), 1.0f);
+  EXPECT_EQ(nvfp4_block_error(threes.data(), six, 1.0f), 0.0f);
+}
+
+TEST(Nvfp4, FourSixHandlesZerosAndPoison) {
+  const Values zeros{};
+  EXPECT_EQ(quantize_nvfp4_block_four_six(zeros.data(), 1.0f).scale, 1);
+  Values bad{};
+  bad[3] = kInf;
+  EXPECT_EQ(quantize_nvfp4_block_four_six(bad.data(), 1.0f).scale, kUe4m3Nan);
+}
+
 }  // namespace
 }  // namespace vcattn::numerics
