@@ -1,71 +1,26 @@
 // Asynchronous copies, clusters, mbarriers and register redistribution, used as they should be.
+#include "cases/cluster_case.cuh"
 #include "support.h"
 
 namespace vcattn::emu::test {
 namespace {
 
-// Two blocks of a cluster: each multicasts one half of a tile to both, frees it in both, twice
-// over; then reads its neighbour's sum through the cluster window.
-struct Cluster {
-  static constexpr int kThreads = 64, kBlocksPerSm = 1, kClusterSize = 2;
-  static constexpr int kRounds = 3;
-  struct Params {
-    const uint32_t* in;  // kRounds tiles of 128 words
-    uint32_t* out;       // per block and thread
-  };
-  struct SharedStorage {
-    alignas(16) uint32_t tile[128];
-    uint32_t mailbox;
-    ptx::Mbarrier full, empty;
-  };
-  VC_DEVICE static void run(const Params& p, SharedStorage& s) {
-    const int t = ptx::thread_index();
-    const uint32_t rank = ptx::cluster_rank();
-    if (t == 0) {
-      ptx::mbarrier_init(s.full, 1);
-      ptx::mbarrier_init(s.empty, 2 * 2);  // both warps of both blocks
-      ptx::fence_mbarrier_init();
-    }
-    ptx::cluster_sync();
-    uint32_t sum = 0;
-    for (int round = 0; round < kRounds; ++round) {
-      const uint32_t parity = static_cast<uint32_t>(round) & 1;
-      if (t == 0) {
-        ptx::mbarrier_wait(s.empty, parity ^ 1);
-        ptx::mbarrier_arrive_expect_tx(s.full, 512);
-        ptx::bulk_load_multicast(&s.tile[64 * rank], p.in + round * 128 + 64 * rank, 256, s.full,
-                                 3);
-      }
-      ptx::mbarrier_wait(s.full, parity);
-      sum += ptx::load_shared<uint32_t>(&s.tile[t]) +
-             1000 * ptx::load_shared<uint32_t>(&s.tile[127 - t]);
-      ptx::warp_sync();
-      if (ptx::lane_index() < 2)
-        ptx::mbarrier_arrive_remote(s.empty, static_cast<uint32_t>(ptx::lane_index()));
-    }
-    if (t == 5) ptx::store_cluster_u32(ptx::cluster_address(&s.mailbox, rank ^ 1), sum + rank);
-    ptx::cluster_sync();
-    const uint32_t mail = ptx::load_shared<uint32_t>(&s.mailbox);
-    const uint32_t own = ptx::load_cluster_u32(ptx::cluster_address(&s.mailbox, rank));
-    ptx::store_global(p.out + ptx::block_index().x * 64 + t, t == 5 ? mail + own : sum);
-    ptx::cluster_sync();  // nobody leaves while its memory may be read
-  }
-};
-
 TEST(Async, ClusterMulticastAndRemoteArrivals) {
-  std::vector<uint32_t> storage(Cluster::kRounds * 128 + 4), out(4 * 64);
-  uint32_t* in = storage.data();
-  while (reinterpret_cast<uintptr_t>(in) % 16 != 0) ++in;
-  for (uint32_t i = 0; i < Cluster::kRounds * 128; ++i) in[i] = i * i % 911;
+  using crosscheck::ClusterCase;
+  alignas(16) static uint32_t in[ClusterCase::kRounds * 128];
+  for (uint32_t i = 0; i < ClusterCase::kRounds * 128; ++i) in[i] = i * i % 911;
+  std::vector<uint32_t> out(ClusterCase::kOutputWords);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(in);
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    run<Cluster>({in, out.data()}, seed, nullptr, {4, 1, 1});
+    run<ClusterCase>({{bytes, bytes, bytes}, out.data()}, seed, nullptr,
+                     {ClusterCase::kBlocks, 1, 1});
     const auto sum = [&](int t) {
       uint32_t v = 0;
-      for (int r = 0; r < Cluster::kRounds; ++r)
+      for (int r = 0; r < ClusterCase::kRounds; ++r)
         v += in[r * 128 + t] + 1000 * in[r * 128 + 127 - t];
       return v;
     };
-    for (int block = 0; block < 4; ++block) {
+    for (int block = 0; block < ClusterCase::kBlocks; ++block) {
       for (int t = 0; t < 64; ++t) {
         const uint32_t mail = 2 * (sum(5) + static_cast<uint32_t>(1 - block % 2));
         ASSERT_EQ(out[static_cast<size_t>(block * 64 + t)], t == 5 ? mail : sum(t))

@@ -13,6 +13,7 @@
 #include <cuda_fp16.h>
 #define VC_ON_DEVICE 1
 #define VC_DEVICE __device__ __forceinline__
+#define VC_CONSTEXPR __host__ __device__ constexpr
 #define VC_UNROLL _Pragma("unroll")
 #define VC_NO_UNROLL _Pragma("unroll 1")
 #define VC_TARGET device
@@ -24,6 +25,7 @@
 #include "emu/api.h"
 #define VC_ON_DEVICE 0
 #define VC_DEVICE inline
+#define VC_CONSTEXPR constexpr
 #define VC_UNROLL
 #define VC_NO_UNROLL
 #define VC_TARGET host

@@ -14,7 +14,8 @@ struct Input {
   int bytes;
 };
 
-// Every case has `static constexpr Input kInputs[3]`, `kOutputWords`, and takes these parameters.
+// Every case has `static constexpr Input kInputs[3]`, `kOutputWords`, `kRelative` (0: equal bits;
+// otherwise the largest relative difference of its float results), and takes these parameters.
 struct Params {
   const uint8_t* in[3];
   uint32_t* out;

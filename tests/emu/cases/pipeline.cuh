@@ -59,7 +59,7 @@ struct Pipeline {
     ptx::Mbarrier full_k[kStages], full_v[kStages], empty_k[kStages], empty_v[kStages], full_q;
   };
 
-  static constexpr bool with(Mistake m) { return kMistake == m; }
+  VC_CONSTEXPR static bool with(Mistake m) { return kMistake == m; }
 
   VC_DEVICE static void run(const Params& p, SharedStorage& s) {
     const int warpgroup = ptx::warpgroup_index();

@@ -48,20 +48,20 @@ VC_SHAPE(F16N128T, float, 64, 128, kF16, kF32, true, wgmma_f16<true>)
 #undef VC_SHAPE
 
 // Bytes of one row of an atom, and the k-steps in it; without swizzle two k-steps of core matrices.
-constexpr int row_bytes(ptx::Swizzle s) {
+VC_CONSTEXPR int row_bytes(ptx::Swizzle s) {
   return s == ptx::Swizzle::kNone ? 64 : 256 >> static_cast<int>(s);
 }
-constexpr int k_steps(ptx::Swizzle s) { return row_bytes(s) / 32; }
+VC_CONSTEXPR int k_steps(ptx::Swizzle s) { return row_bytes(s) / 32; }
 
 // Strides of the images that inputs hold: atoms of 8 rows one after another.
-constexpr uint32_t stride_bytes(ptx::Swizzle s) { return 8u * static_cast<uint32_t>(row_bytes(s)); }
+VC_CONSTEXPR uint32_t stride_bytes(ptx::Swizzle s) { return 8u * static_cast<uint32_t>(row_bytes(s)); }
 constexpr uint32_t kCoreMatrix = 128;  // leading stride without swizzle
 
 // MN-major B, 16 k-rows: panels of `row_bytes / 2` columns, each two atoms of 8 k-rows.
-constexpr uint32_t mn_stride(ptx::Swizzle s) {
+VC_CONSTEXPR uint32_t mn_stride(ptx::Swizzle s) {
   return s == ptx::Swizzle::kNone ? 2 * kCoreMatrix : 8u * static_cast<uint32_t>(row_bytes(s));
 }
-constexpr uint32_t mn_leading(ptx::Swizzle s) {
+VC_CONSTEXPR uint32_t mn_leading(ptx::Swizzle s) {
   return s == ptx::Swizzle::kNone ? kCoreMatrix : 2 * mn_stride(s);
 }
 
@@ -77,6 +77,7 @@ struct WgmmaCase : OneBlock {
                                        {ShapeOf::kOperand, kBytesB},
                                        {ShapeOf::kSum, ShapeOf::kRegs * 128 * 4}};
   static constexpr int kOutputWords = ShapeOf::kRegs * 128;
+  static constexpr double kRelative = 0;
   struct SharedStorage {
     alignas(1024) uint8_t a[64 * 128];
     alignas(1024) uint8_t b[136 * 128];
