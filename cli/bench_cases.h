@@ -1,6 +1,7 @@
 // The attention calls of the models this project is for: one table for `bench`, tests and docs.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -29,11 +30,10 @@ inline constexpr std::array<BenchCase, 9> kBenchCases{{
 /// Upper limits that make a case fit a machine; 0 leaves a size alone.
 struct BenchScale {
   std::int64_t tokens = 0;
-  std::int64_t kv_heads = 0;
+  std::int64_t heads = 0;  ///< query heads, but at least those of one KV head
 };
 
-/// `full` with at most `tokens` queries and keys and `kv_heads` KV heads; the query heads per KV
-/// head stay.
+/// `full` within these limits; the number of query heads per KV head stays.
 constexpr BenchCase scaled(const BenchCase& full, const BenchScale& scale) {
   const auto limit = [](std::int64_t size, std::int64_t most) {
     return most > 0 && size > most ? most : size;
@@ -41,8 +41,9 @@ constexpr BenchCase scaled(const BenchCase& full, const BenchScale& scale) {
   BenchCase result = full;
   result.sq = limit(full.sq, scale.tokens);
   result.skv = limit(full.skv, scale.tokens);
-  result.hkv = limit(full.hkv, scale.kv_heads);
-  result.hq = full.hq / full.hkv * result.hkv;
+  const std::int64_t group = full.hq / full.hkv;
+  result.hkv = std::max<std::int64_t>(1, limit(full.hq, scale.heads) / group);
+  result.hq = group * result.hkv;
   return result;
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 /// Rows held against float64 in every case: enough to see a broken kernel.
 constexpr std::int64_t kCheckedRows = 32;
-constexpr std::int64_t kCpuKvHeads = 2;
+constexpr std::int64_t kCpuHeads = 2;
 
 struct BenchFlags {
   std::vector<std::string> recipes{"exact", "fp8", "sage2", "vc8", "sage3", "vc4"};
@@ -60,7 +60,7 @@ std::vector<BenchCase> cases_of(const std::vector<std::string>& names) {
 /// All recipes on one case, which share its inputs and its reference.
 std::vector<BenchResult> run_case(const BenchFlags& flags, const BenchCase& full,
                                   const std::vector<Options>& options) {
-  const BenchCase size = scaled(full, {.tokens = flags.tokens, .kv_heads = kCpuKvHeads});
+  const BenchCase size = scaled(full, {.tokens = flags.tokens, .heads = kCpuHeads});
   const SyntheticInputs inputs(size.hq, size.hkv, size.sq, size.skv, size.d);
   OutputBuffers buffers(inputs.arguments().q, Layout::kBHSD);
   const Arguments arguments = buffers.attach(inputs.arguments());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "cli/io/input_file.h"
 #include "cli/io/output_buffers.h"
@@ -52,8 +53,9 @@ class FileComparison {
     result_.inputs_finite = visible_inputs_finite(arguments_);
   }
 
+  const std::vector<Evaluation>& planned() const { return result_.evaluations; }
+
   Comparison run() {
-    for (const std::string& line : announcements(result_.evaluations)) say(line);
     const auto rows = reference_rows(result_.shape, flags_.reference_rows);
     result_.reference_rows = rows.empty() ? result_.shape.sq : std::ssize(rows);
     Reference reference;
@@ -163,8 +165,13 @@ ExitCode compare(const CompareFlags& flags, const std::vector<std::string>& comm
   for (const std::string& name : flags.recipes) options.push_back(options_of(name, flags.backend));
   if (!flags.html.empty()) io::require_writable(flags.html);
   std::vector<Comparison> comparisons;
+  std::set<std::string> said;  // inputs of one kind need the same line only once
   for (const std::string& file : flags.inputs) {
-    comparisons.push_back(FileComparison(flags, options, file).run());
+    FileComparison comparison(flags, options, file);
+    for (const std::string& line : announcements(comparison.planned())) {
+      if (said.insert(line).second) say(line);
+    }
+    comparisons.push_back(comparison.run());
   }
   const Provenance source = provenance(command_line);
   if (!flags.html.empty()) {

@@ -61,12 +61,13 @@ TEST(ReferenceRows, SpreadFromFirstToLast) {
 
 TEST(BenchCases, ScaleKeepsTheGroupAndSmallSizes) {
   for (const BenchCase& full : kBenchCases) {
-    const BenchCase size = scaled(full, {.tokens = 1024, .kv_heads = 2});
+    const BenchCase size = scaled(full, {.tokens = 1024, .heads = 2});
     EXPECT_EQ(full.hq / full.hkv, size.hq / size.hkv) << full.name;
     EXPECT_EQ(size.skv, std::min<std::int64_t>(full.skv, 1024)) << full.name;
     EXPECT_EQ(size.d, full.d) << full.name;
     const BenchCase whole = scaled(full, {});
     EXPECT_EQ(whole.hq, full.hq);
+    EXPECT_EQ(whole.hkv, full.hkv);
     EXPECT_EQ(whole.sq, full.sq);
   }
 }

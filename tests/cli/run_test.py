@@ -1,10 +1,13 @@
 """vcattn run: what is written and printed, against attention from the definition."""
 
+import json
 import math
+import os
 import pathlib
+import subprocess
 import unittest
 
-from support import Call, CliTest, RESULT_KEYS, bf16, decode, f32, i32, i64, load
+from support import BINARY, Call, CliTest, RESULT_KEYS, bf16, decode, f32, i32, i64, load
 
 
 def transposed(values, b, h, s, d):
@@ -162,6 +165,19 @@ class Reports(CliTest):
         self.assertRegex(result.stderr, r"^vcattn: vc8 on cpu/\S+: .+\n$")
         self.assertNotIn("\x1b", result.stderr + result.stdout)
 
+    def test_progress_on_a_terminal_is_drawn_and_removed(self):
+        source = self.file(Call(sq=300, skv=300).tensors())
+        terminal, stderr = os.openpty()
+        result = subprocess.run([BINARY, "run", source, "--json"], stdout=subprocess.PIPE,
+                                stderr=stderr, timeout=60, check=True)
+        os.close(stderr)
+        text = os.read(terminal, 1 << 16).decode()
+        os.close(terminal)
+        self.assertIn("vc8 [", text)
+        self.assertIn("100%", text)
+        self.assertTrue(text.endswith("\r\x1b[K"), text[-20:])
+        json.loads(result.stdout)
+
     def test_set_changes_a_field(self):
         source = self.file(Call(skv=200).tensors())
         result = self.run_json("run", source, "--set", "hadamard=off", "--set", "v_smooth=off")
@@ -187,7 +203,9 @@ class NonFinite(CliTest):
             result = self.run_vcattn("run", source, "--check", code=3)
             self.assertIn(f"vcattn: warning: {source}: NaN or infinity among the inputs",
                           result.stderr)
-            document = self.run_json("run", source, "--check", code=3)
+            document = self.run_json("run", source, "--check", "-o", self.path("out"), code=3)
+            out = decode("F32", load(self.path("out"))[0]["out"][2])
+            self.assertTrue(any(math.isnan(x) for x in out))
             self.assertFalse(document["finite"])
             self.assertIsNone(document["rel_l2"])
             self.run_json("compare", source, code=3)

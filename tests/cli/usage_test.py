@@ -1,4 +1,4 @@
-"""Exit codes and messages of a command line that is wrong, and of outputs that cannot be written."""
+"""A command line that is wrong, and outputs that cannot be written: exit codes and messages."""
 
 import os
 import subprocess
