@@ -31,8 +31,7 @@ TEST(Async, ClusterMulticastAndRemoteArrivals) {
 }
 
 // Bulk store, and cp.async with a tail filled by zeros.
-struct CopyThrough {
-  static constexpr int kThreads = 128, kBlocksPerSm = 1;
+struct CopyThrough : BlockOf<128> {
   struct Params {
     const uint8_t* in;
     uint8_t* out;
@@ -75,8 +74,7 @@ TEST(Async, CopyInAndOutWithATail) {
 
 // A consumer that polls, an invalidated barrier whose bytes are used again, and arrivals by every
 // thread.
-struct Polling {
-  static constexpr int kThreads = 64, kBlocksPerSm = 1;
+struct Polling : BlockOf<64> {
   struct Params {
     uint32_t* out;
   };
@@ -117,8 +115,7 @@ TEST(Async, PollingAndReuseOfABarrier) {
   }
 }
 
-struct Registers {
-  static constexpr int kThreads = 384, kBlocksPerSm = 1;
+struct Registers : BlockOf<384> {
   struct Params {
     int unused;
   };

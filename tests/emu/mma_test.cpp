@@ -9,8 +9,7 @@ namespace vcattn::emu::test {
 namespace {
 
 template <Element kElement>
-struct Multiply {
-  static constexpr int kThreads = 32, kBlocksPerSm = 1;
+struct Multiply : BlockOf<32> {
   struct Params {
     const uint32_t* a;  // 4 registers of 32 lanes
     const uint32_t* b;
@@ -99,8 +98,7 @@ TEST(MmaSync, Bf16) { check_multiply<Element::kBF16>(); }
 TEST(MmaSync, Tf32) { check_multiply<Element::kTF32>(); }
 
 template <bool kTranspose, int kN>
-struct Move {
-  static constexpr int kThreads = 32, kBlocksPerSm = 1;
+struct Move : BlockOf<32> {
   struct Params {
     uint32_t* loaded;
     uint16_t* stored;

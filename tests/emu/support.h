@@ -12,6 +12,12 @@
 
 namespace vcattn::emu::test {
 
+// What every kernel says of its launch.
+template <int kN>
+struct BlockOf {
+  static constexpr int kThreads = kN, kBlocksPerSm = 1;
+};
+
 template <class Kernel>
 void run(const typename Kernel::Params& params, uint64_t seed = 1, GlobalMemory* memory = nullptr,
          Dim3 grid = {1, 1, 1}) {

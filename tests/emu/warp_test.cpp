@@ -6,8 +6,7 @@ namespace {
 
 constexpr int kResults = 12;
 
-struct Collectives {
-  static constexpr int kThreads = 64, kBlocksPerSm = 1;
+struct Collectives : BlockOf<64> {
   struct Params {
     uint32_t* out;
   };
@@ -66,8 +65,7 @@ TEST(Warp, Collectives) {
   }
 }
 
-struct Exchange {
-  static constexpr int kThreads = 128, kBlocksPerSm = 1;
+struct Exchange : BlockOf<128> {
   struct Params {
     uint32_t* out;
     uint32_t* counter;
