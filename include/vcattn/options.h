@@ -17,6 +17,13 @@ enum class QkFormat : std::uint8_t {
   kNvfp4,  ///< E2M1 with one E4M3 scale per 16 elements of d
 };
 
+/// The form in which INT8 scores reach the encoder of P.
+enum class ScoreFormat : std::uint8_t {
+  kFloat,   ///< float32
+  kWindow,  ///< bytes 1 and 2 of the accumulator and one multiplier per query row, which is what a
+            ///< Hopper kernel can afford; see numerics/score_window.h. One K scale per head.
+};
+
 /// How a probability tile enters the product with V.
 enum class PFormat : std::uint8_t {
   kFloat,    ///< float32, exact exponential
@@ -65,7 +72,8 @@ struct Recipe {
   /// Rows that share one scale in Q; 1 = per token, 0 = the whole head. INT8 and E4M3 only.
   int q_scale_rows = 1;
   /// The same for K, in the order in which keys are processed (after the permutation).
-  int k_scale_rows = 1;
+  int k_scale_rows = 0;
+  ScoreFormat scores = ScoreFormat::kWindow;
   bool k_mean = true;         ///< subtract the mean key of each head (the LSE is corrected)
   bool k_tile_mean = false;   ///< subtract each 128-key mean; its score is added to the tile's
   bool q_block_mean = false;  ///< subtract each 128-query mean; its scores are added back

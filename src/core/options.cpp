@@ -79,6 +79,8 @@ const std::vector<Field>& field_table() {
                             {QkFormat::kNvfp4, "nvfp4"}}),
       number_field("q_scale_rows", &Recipe::q_scale_rows, 0, kMaxRows),
       number_field("k_scale_rows", &Recipe::k_scale_rows, 0, kMaxRows),
+      enum_field<ScoreFormat>("scores", &Recipe::scores,
+                              {{ScoreFormat::kFloat, "float"}, {ScoreFormat::kWindow, "window"}}),
       bool_field("k_mean", &Recipe::k_mean),
       bool_field("k_tile_mean", &Recipe::k_tile_mean),
       bool_field("q_block_mean", &Recipe::q_block_mean),

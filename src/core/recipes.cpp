@@ -17,6 +17,7 @@ struct Named {
 /// The peers have none of what this project adds, and take the running maximum.
 Recipe peer(const char* name, Recipe recipe) {
   recipe.name = name;
+  recipe.scores = ScoreFormat::kFloat;
   recipe.qk_balance = false;
   recipe.hadamard = false;
   recipe.p_reference = PReference::kRunning;
@@ -52,6 +53,8 @@ const std::array<Named, 9>& table() {
        {.name = "vc8"}},
       {"VC-Attention 8 bit as in arXiv 2609.15810: running maximum, code 120, beta -0.35",
        {.name = "vc8-paper",
+        .k_scale_rows = 1,
+        .scores = ScoreFormat::kFloat,
         .qk_balance = false,
         .p_reference = PReference::kRunning,
         .p_top = 120.0F,
@@ -62,10 +65,14 @@ const std::array<Named, 9>& table() {
       {"vc8 with the exact exponential rounded to E4M3 (ablation of ExpCast)",
        {.name = "vc8-exp", .p = PFormat::kE4M3Exp, .p_reference = PReference::kRunning}},
       {"vc8 with E4M3 Q and K (faster on Hopper, less exact)",
-       {.name = "vc8-fast", .qk = QkFormat::kE4M3}},
+       {.name = "vc8-fast",
+        .qk = QkFormat::kE4M3,
+        .k_scale_rows = 1,
+        .scores = ScoreFormat::kFloat}},
       {"VC-Attention 4 bit: NVFP4 Q, K, V and P, Q and K block means, Hadamard, clustered V-Smooth",
        {.name = "vc4",
         .qk = QkFormat::kNvfp4,
+        .scores = ScoreFormat::kFloat,
         .k_tile_mean = true,
         .q_block_mean = true,
         .p = PFormat::kNvfp4,

@@ -10,6 +10,7 @@
 #include "cpu/tile.h"
 #include "vcattn/numerics/exp_cast.h"
 #include "vcattn/numerics/online_softmax.h"
+#include "vcattn/numerics/score_window.h"
 
 namespace vcattn::cpu {
 namespace {
@@ -36,12 +37,15 @@ class RowBlock {
         first_(first),
         count_(std::min(kBlockQueries, context.entry.q_count - first)),
         dim_(queries.operand.values.dim),
-        codes_per_score_(effective_scale(context.arguments) * numerics::kCodesPerNat),
+        windowed_(context.recipe.scores == ScoreFormat::kWindow),
+        codes_per_score_(codes_per_score(context.arguments)),
         scores_(static_cast<std::size_t>(count_ * kTileKeys)),
         products_(static_cast<std::size_t>(count_ * dim_)),
         accumulator_(static_cast<std::size_t>(count_ * dim_), 0.0F),
         states_(static_cast<std::size_t>(count_)),
-        non_finite_(static_cast<std::size_t>(count_), false) {}
+        non_finite_(static_cast<std::size_t>(count_), false) {
+    ones_.fill(1.0F);
+  }
 
   void add_tile(std::int64_t tile) {
     const float* q = queries_.operand.values.row(first_);
@@ -57,10 +61,13 @@ class RowBlock {
     std::vector<numerics::SoftmaxStep> steps(static_cast<std::size_t>(count_));
     for (std::int64_t r = 0; r < count_; ++r) {
       if (biased) fill_bias(r, tile);
-      const float alpha = queries_.operand.row_scales[first_ + r] * codes_per_score_;
+      const float row_scale = queries_.operand.row_scales[first_ + r];
+      const float alpha = windowed_ ? row_scale : row_scale * codes_per_score_;
+      if (windowed_) window_scores(scores_.data() + r * kTileKeys);
       const RowMax max =
           scale_scores(scores_.data() + r * kTileKeys, alpha,
-                       kv_.key_scales.data() + tile * kTileKeys, biased ? bias_.data() : nullptr);
+                       (windowed_ ? ones_.data() : kv_.key_scales.data() + tile * kTileKeys),
+                       biased ? bias_.data() : nullptr);
       if (max.non_finite) non_finite_[r] = true;
       encode(r, max.value, row_sums[r], steps[r]);
     }
@@ -129,21 +136,29 @@ class RowBlock {
     }
   }
 
+  /// What row r's codes in a tile are relative to, in code units.
+  float reference_of(std::int64_t r, float tile_max) const {
+    if (windowed_ && context_.recipe.p == PFormat::kExpCast) {
+      // Code 0 is a whole number of units below the maximum, which 126 codes are up to rounding.
+      const numerics::ScoreWindow& window = queries_.operand.windows[first_ + r];
+      return std::max(tile_max, 0.0F) + context_.recipe.p_top - numerics::window_top_code(window);
+    }
+    if (context_.recipe.p_reference == PReference::kTile) return tile_max;
+    return std::max(states_[r].m * numerics::kCodesPerOctave, tile_max);
+  }
+
   /// Scores of row r -> probabilities; updates the row's softmax state.
   void encode(std::int64_t r, float tile_max, float& row_sum, numerics::SoftmaxStep& step) {
     const Recipe& recipe = context_.recipe;
     float* row = scores_.data() + r * kTileKeys;
-    const float tile_octaves = tile_max * numerics::kOctavesPerCode;
     if (tile_max == kHidden || non_finite_[r]) {
       std::fill(row, row + kTileKeys, 0.0F);
       row_sum = 0.0F;
       step = numerics::softmax_update(states_[r], kHidden, 0.0F);
       return;
     }
-    const bool local = recipe.p_reference == PReference::kTile;
-    const float running = numerics::max_nan(states_[r].m, tile_octaves);
-    const float reference_octaves = local ? tile_octaves : running;
-    const float reference = reference_octaves * numerics::kCodesPerOctave;
+    const float reference = reference_of(r, tile_max);
+    const float reference_octaves = reference * numerics::kOctavesPerCode;
     switch (recipe.p) {
       case PFormat::kFloat:
         row_sum = exponentiate(row, reference);
@@ -165,14 +180,19 @@ class RowBlock {
   const Queries& queries_;
   const KeyValues& kv_;
   std::int64_t first_, count_, dim_;
+  bool windowed_;
   float codes_per_score_;
   std::vector<float> scores_, products_, accumulator_;
   std::vector<numerics::SoftmaxState> states_;
   std::vector<bool> non_finite_;
-  std::array<float, kTileKeys> bias_{}, mean_scores_{};
+  std::array<float, kTileKeys> bias_{}, mean_scores_{}, ones_{};
 };
 
 }  // namespace
+
+float codes_per_score(const Arguments& arguments) {
+  return effective_scale(arguments) * numerics::kCodesPerNat;
+}
 
 void attend_rows(const AttendContext& context, const Queries& queries, const KeyValues& kv,
                  std::int64_t first) {

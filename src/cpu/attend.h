@@ -45,6 +45,9 @@ struct AttendContext {
   std::int64_t q_head;
 };
 
+/// Code units (1/8 octave) per unit of q . k.
+float codes_per_score(const Arguments& arguments);
+
 /// Computes and stores rows [first, first + kBlockQueries) of the entry, as far as they exist.
 void attend_rows(const AttendContext& context, const Queries& queries, const KeyValues& kv,
                  std::int64_t first);

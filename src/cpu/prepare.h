@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/load.h"
+#include "vcattn/numerics/score_window.h"
 #include "vcattn/options.h"
 
 namespace vcattn::cpu {
@@ -40,10 +41,17 @@ struct QkOperand {
   std::vector<std::uint8_t> codes;         ///< count x dim: INT8, E4M3, or one E2M1 nibble a byte
   std::vector<std::uint8_t> block_scales;  ///< NVFP4: count x dim / 16, UE4M3
   std::vector<float> row_scales;           ///< count; NVFP4: the head's tensor scale
+  std::vector<numerics::ScoreWindow> windows;  ///< count for ScoreFormat::kWindow, else empty
 };
 
 /// Quantizes along d. `scale_rows` consecutive rows share a scale; 0: all of them (INT8, E4M3).
 QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows, Nvfp4Scale nvfp4_scale);
+
+/// Q for ScoreFormat::kWindow: each row's scale is chosen so that 256 units of its INT8 product
+/// with keys of scale `k_scale` are a whole multiplier of numerics/score_window.h, which is kept in
+/// `row_scales` instead of the scale.
+/// @param codes_per_score  code units per unit of q . k; its sign is folded into the codes
+QkOperand quantize_rows_windowed(const Rows& rows, float codes_per_score, float k_scale);
 
 /// Means of consecutive blocks of 128 rows, rounded to bfloat16: ceil(count / 128) x dim.
 Rows block_means(const Rows& rows);

@@ -4,6 +4,7 @@
 
 #include "vcattn/numerics/block_scale.h"
 #include "vcattn/numerics/exp_cast.h"
+#include "vcattn/numerics/score_window.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/tile.cpp"
@@ -56,6 +57,13 @@ void matmul(const float* a, const float* b, float* c, std::int64_t m, std::int64
     for (; row < m; ++row) {
       matmul_block<1, kVectors>(a + row * k, b + column, c + row * n + column, k, n);
     }
+  }
+}
+
+void window_scores(float* scores) {
+  const V unit = hn::Set(kD, 1.0F / numerics::kWindowUnit);
+  for (std::int64_t j = 0; j < kTileKeys; j += lanes()) {
+    hn::StoreU(hn::Floor(hn::Mul(hn::LoadU(kD, scores + j), unit)), kD, scores + j);
   }
 }
 
@@ -163,6 +171,7 @@ HWY_AFTER_NAMESPACE();
 namespace vcattn::cpu {
 
 HWY_EXPORT(matmul);
+HWY_EXPORT(window_scores);
 HWY_EXPORT(scale_scores);
 HWY_EXPORT(exponentiate);
 HWY_EXPORT(exponentiate_e4m3);
@@ -174,6 +183,8 @@ void matmul(const float* a, const float* b, float* c, std::int64_t m, std::int64
             std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(matmul)(a, b, c, m, k, n);
 }
+
+void window_scores(float* scores) { HWY_DYNAMIC_DISPATCH(window_scores)(scores); }
 
 RowMax scale_scores(float* scores, float alpha, const float* key_scales, const float* bias) {
   return HWY_DYNAMIC_DISPATCH(scale_scores)(scores, alpha, key_scales, bias);

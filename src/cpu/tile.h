@@ -19,6 +19,9 @@ inline constexpr std::int64_t kMatmulColumns = 64;
 void matmul(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k,
             std::int64_t n);
 
+/// scores <- floor(scores / 256) over one tile: numerics::window_score of exact INT8 products.
+void window_scores(float* scores);
+
 struct RowMax {
   float value = 0.0F;       ///< -infinity if every key is hidden
   bool non_finite = false;  ///< a score is NaN or +infinity

@@ -20,7 +20,10 @@ std::string describe_qk(const Recipe& r) {
     case QkFormat::kFloat:
       return "Q and K enter the product in float32.";
     case QkFormat::kInt8:
-      return fmt::format("Q and K are quantized to INT8: {}.", scales);
+      return fmt::format("Q and K are quantized to INT8: {}{}.", scales,
+                         r.scores == ScoreFormat::kWindow
+                             ? "; scores are 16 bits of the product and a multiplier per query"
+                             : "");
     case QkFormat::kE4M3:
       return fmt::format("Q and K are quantized to E4M3: {}.", scales);
     case QkFormat::kNvfp4:
