@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -112,34 +111,43 @@ class Schedule:
         self.recipe, self.cross = _checked(recipe), _checked(cross)
         self.rules = [self._resolved(rule) for rule in rules]
         self.current_step = 0
-        self._calls: Counter[str] = Counter()
-        self._states: dict[int, VSmoothState] = {}
+        self._calls = 0  # of self-attention, in this step
+        self._states: dict[Hashable, VSmoothState] = {}
         self._tokens: list[contextvars.Token[Schedule | None]] = []
 
     def _make_state(self) -> VSmoothState:
         return VSmoothState(self.steps, self.window, self.refresh)
 
+    def _state_step(self) -> int:
+        """The step that states are told."""
+        return self.current_step
+
     def _resolved(self, rule: Rule) -> Rule:
+        """The rule with its recipe checked and indices counted from the first."""
         layers, steps = rule.layers, rule.steps
-        if layers is not None and any(layer < 0 for layer in layers):
-            if self.layers is None:
+        if layers is not None:
+            if self.layers is None and any(layer < 0 for layer in layers):
                 raise InvalidArgumentError(
                     "rules: negative layers need Schedule(layers=...)", "rules"
                 )
-            layers = frozenset(layer % self.layers for layer in layers)
+            layers = _from_first(layers, self.layers, "layers")
         if steps is not None:
-            steps = frozenset(step % self.steps for step in steps)
+            steps = _from_first(steps, self.steps, "steps")
         return Rule(_checked(rule.recipe), layers, steps)
 
     def __enter__(self) -> Schedule:
-        for state in self._states.values():
-            state.reset()
-        self.step(0)
+        self.restart()
         self._tokens.append(_active.set(self))
         return self
 
     def __exit__(self, *exception: object) -> None:
         _active.reset(self._tokens.pop())
+
+    def restart(self) -> None:
+        """A new clip: step 0, no groupings."""
+        for state in self._states.values():
+            state.reset()
+        self.step(0)
 
     def step(self, index: int) -> None:
         """Announces denoising step ``index`` (0-based) before its forward passes."""
@@ -148,7 +156,7 @@ class Schedule:
                 f"step: {index} was given (supported: 0 to {self.steps - 1})", "step"
             )
         self.current_step = index
-        self._calls.clear()
+        self._calls = 0
 
     def track(self, timesteps: Iterable[T]) -> Iterator[T]:
         """Yields the timesteps, announcing each."""
@@ -172,16 +180,21 @@ class Schedule:
         """
         if queries != keys and shards == 1:
             return Choice(self.cross, None)
-        call = self._calls["self"]
-        self._calls["self"] += 1
+        call = self._calls
+        self._calls += 1
         layer = call // shards
-        recipe = self.recipe_at(layer if self.layers is None else layer % self.layers)
+        return self.choose_for(layer if self.layers is None else layer % self.layers, call)
+
+    def choose_for(self, layer: int, key: Hashable) -> Choice:
+        """How a self-attention call runs where its layer is known; ``key`` tells its state apart
+        from those of other layers and guidance branches."""
+        recipe = self.recipe_at(layer)
         if recipe == TORCH:
             return Choice(recipe, None)
-        state = self._states.get(call)
+        state = self._states.get(key)
         if state is None:
-            state = self._states[call] = self._make_state()
-        state.begin_step(self.current_step)
+            state = self._states[key] = self._make_state()
+        state.begin_step(self._state_step())
         return Choice(recipe, state)
 
     def recipe_at(self, layer: int) -> str:
@@ -193,8 +206,8 @@ class Schedule:
         return self.recipe
 
     @property
-    def states(self) -> dict[int, VSmoothState]:
-        """The states made so far, by the number of the call within a step."""
+    def states(self) -> dict[Hashable, VSmoothState]:
+        """The states made so far, by the number of the call within a step or the caller's key."""
         return dict(self._states)
 
 
@@ -203,3 +216,14 @@ def _checked(recipe: str | Recipe) -> str:
     if spec != TORCH:
         handle(spec)
     return spec
+
+
+def _from_first(indices: Collection[int], count: int | None, name: str) -> frozenset[int]:
+    if count is None:
+        return frozenset(indices)
+    outside = [index for index in indices if not -count <= index < count]
+    if outside:
+        raise InvalidArgumentError(
+            f"rules: {name} {outside} are outside the schedule's {count}", "rules"
+        )
+    return frozenset(index % count for index in indices)

@@ -149,6 +149,8 @@ def test_callback_announces_the_next_step():
         {"steps": 4, "recipe": "vc9"},
         {"steps": 4, "rules": [vcattn.Rule("vc9")]},
         {"steps": 4, "rules": [vcattn.Rule("vc8", layers=[-1])]},
+        {"steps": 4, "rules": [vcattn.Rule("vc8", layers=[2])], "layers": 2},
+        {"steps": 4, "rules": [vcattn.Rule("vc8", steps=[4])]},
     ],
 )
 def test_wrong_schedules(arguments):

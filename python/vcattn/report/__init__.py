@@ -1,0 +1,1 @@
+"""``python -m vcattn.report``: what recipes do to clips of a video model. Fetches nothing."""
