@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -74,7 +75,8 @@ def exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def exact_float32(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(q.float(), k.float(), v.float())
+    with torch.autocast(q.device.type, enabled=False):
+        return F.scaled_dot_product_attention(q.float(), k.float(), v.float())
 
 
 def low_bit(q: Tensor, k: Tensor, v: Tensor, backend: str, **how: Any) -> Tensor:
@@ -115,7 +117,9 @@ def probe_calls(
             groups = choice.state is not None and choice.state.action[0]
             if schedule.current_step not in wanted and not groups:
                 continue
-            found = low_bit(q, k, v, backend, recipe=choice.recipe, state=choice.state)
+            # float32 queries only keep the output from being rounded to 16 bits.
+            with torch.autocast(q.device.type, enabled=False):
+                found = low_bit(q.float(), k, v, backend, recipe=choice.recipe, state=choice.state)
             if schedule.current_step in wanted:
                 expected = exact_float32(q, k, v) if expected is None else expected
                 call = Call(label, schedule.current_step, layer, rel_l2(found, expected))
