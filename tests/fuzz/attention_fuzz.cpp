@@ -198,9 +198,9 @@ void require_complete(const Tensor& out, const std::vector<std::byte>& before,
 
 void run_call(ByteSource& source) {
   const std::int64_t d = head_dim(source);
-  const std::int64_t hkv = source.between(1, 3);
-  const std::int64_t hq = source.one_in(12) ? source.between(0, 5) : hkv * source.between(1, 3);
-  const std::int64_t batch = source.between(1, 3);
+  const std::int64_t hkv = source.between(1, 2);
+  const std::int64_t hq = source.one_in(12) ? source.between(0, 5) : hkv * source.between(1, 2);
+  const std::int64_t batch = source.between(1, 2);
   const std::int64_t sq = tokens(source), skv = tokens(source);
   const Tensor q = input(source, {batch, hq, sq, d}, 1);
   const Tensor k = input(source, {batch, hkv, skv, d}, 2);

@@ -97,9 +97,10 @@ std::string summary(const std::vector<Comparison>& comparisons) {
             cell(time_text(s.total_ms)) + "</tr>";
   }
   return fmt::format(
-      "<section><h2>All {} inputs</h2><table><thead><tr><th>recipe</th><th>mean rel. L2</th>"
+      "<section><h2>All {} inputs</h2><div "
+      "class=\"scroll\"><table><thead><tr><th>recipe</th><th>mean rel. L2</th>"
       "<th>worst rel. L2</th><th>worst cosine</th><th>total time</th></tr></thead><tbody>{}</tbody>"
-      "</table></section>",
+      "</table></div></section>",
       comparisons.size(), rows);
 }
 

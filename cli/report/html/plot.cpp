@@ -47,10 +47,11 @@ std::string Plot::path_of(const std::vector<Point>& points) const {
 
 void Plot::bar(double x_low, double x_high, double height, const std::string& series,
                const std::string& tooltip) {
-  marks_ += fmt::format(
-      R"(<rect class="fill {}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"><title>{}</title></rect>)",
-      series, x_of(x_low), y_of(height), x_extent(x_high - x_low), y_of(y_.low) - y_of(height),
-      escape(tooltip));
+  marks_ +=
+      fmt::format(R"(<rect class="fill {}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}">)"
+                  "<title>{}</title></rect>",
+                  series, x_of(x_low), y_of(height), x_extent(x_high - x_low),
+                  y_of(y_.low) - y_of(height), escape(tooltip));
 }
 
 void Plot::line(const std::vector<Point>& points, const std::string& series) {
@@ -99,7 +100,8 @@ std::string Plot::axes() const {
                      (kLeft + width_ - kRight) / 2.0, height_ - 8.0, escape(x_.title));
   const double middle = (kTop + floor_) / 2.0;
   svg += fmt::format(
-      R"svg(<text class="title" transform="rotate(-90 14 {0:.2f})" x="14" y="{0:.2f}" text-anchor="middle">{1}</text>)svg",
+      R"svg(<text class="title" transform="rotate(-90 14 {0:.2f})" x="14" y="{0:.2f}" )svg"
+      R"(text-anchor="middle">{1}</text>)",
       middle, escape(y_.title));
   return svg;
 }

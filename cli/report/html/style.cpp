@@ -35,7 +35,8 @@ code { font-family: ui-monospace, "SF Mono", Menlo, "DejaVu Sans Mono", monospac
 .sub { color: var(--muted); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: 12px;
   margin: 16px 0; }
-.card { background: var(--panel); border: 1px solid var(--rule); border-left: 4px solid currentColor;
+.card { background: var(--panel); border: 1px solid var(--rule);
+  border-left: 4px solid currentColor;
   border-radius: 6px; padding: 10px 14px; }
 .card b, .card span { display: block; color: var(--fg); }
 .card .big { font-size: 24px; font-weight: 600; font-variant-numeric: tabular-nums; }
@@ -54,7 +55,8 @@ figure { margin: 0; background: var(--panel); border: 1px solid var(--rule); bor
   padding: 16px; }
 figure.wide { grid-column: 1 / -1; }
 figcaption { color: var(--muted); font-size: 13px; margin-top: 8px; }
-.panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(320px, 1fr)); gap: 8px 24px; }
+.panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(320px, 1fr));
+  gap: 8px 24px; }
 svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--fg); font-size: 12px; }
 svg .tick { fill: var(--muted); font-size: 11.5px; }
