@@ -13,6 +13,9 @@ from vcattn import schedule
 from vcattn.integrations import diffusers as on_diffusers
 from vcattn.schedule import Schedule
 
+#: "cpu" (gloo) or "cuda" (NCCL, one device a rank).
+DEVICE = sys.argv[4] if len(sys.argv) > 4 else "cpu"
+
 #: name -> (engine, configuration, tokens of each rank, heads)
 CASES = {
     "diffusers ring": ("diffusers", {"ring_degree": 2}, (150, 150), 2),
@@ -41,14 +44,14 @@ def whole(name: str) -> list[torch.Tensor]:
     return [q, k + drift, v]
 
 
-def cpu_mesh(options: dict):
+def mesh_of(options: dict):
     degrees = (options.get("ring_degree", 1), options.get("ulysses_degree", 1))
-    return init_device_mesh("cpu", degrees, mesh_dim_names=("ring", "ulysses"))
+    return init_device_mesh(DEVICE, degrees, mesh_dim_names=("ring", "ulysses"))
 
 
 def call(engine: str, options: dict, rank: int):
     """The engine's own context-parallel dispatch with vcattn's backend."""
-    mesh = cpu_mesh(options)
+    mesh = mesh_of(options)
     if engine == "cache_dit":
         from cache_dit.attention.backends import register as registry
         from cache_dit.distributed.core import _ContextParallelConfig
@@ -56,14 +59,14 @@ def call(engine: str, options: dict, rank: int):
 
         on_cache_dit.register()
         config = _ContextParallelConfig(**options)
-        config.setup(rank, 2, torch.device("cpu"), mesh)
+        config.setup(rank, 2, torch.device(DEVICE), mesh)
         backend = registry._AttnBackendRegistry.get_backend("vcattn_vc8")
         return lambda *qkv: backend(*qkv, _cp_config=config)
     from diffusers.models._modeling_parallel import ContextParallelConfig
     from diffusers.models.attention_dispatch import dispatch_attention_fn
 
     config = ContextParallelConfig(**options)
-    config.setup(rank, 2, torch.device("cpu"), mesh)
+    config.setup(rank, 2, torch.device(DEVICE), mesh)
     parallel = SimpleNamespace(context_parallel_config=config)
     return lambda *qkv: dispatch_attention_fn(*qkv, backend="vcattn_vc8", parallel_config=parallel)
 
@@ -76,21 +79,25 @@ def model_outputs(rank: int) -> dict[str, torch.Tensor]:
     outputs = {}
     for name, degrees in {"ring": {"ring_degree": 2}, "ulysses": {"ulysses_degree": 2}}.items():
         model, inputs = wan()
+        model, inputs = model.to(DEVICE), {key: x.to(DEVICE) for key, x in inputs.items()}
         model.set_attention_backend("vcattn")
-        mesh = cpu_mesh(degrees)
+        mesh = mesh_of(degrees)
         # diffusers divides by the number of accelerators to name one it then does not use.
         with mock.patch.object(torch.accelerator, "device_count", lambda: 2):
             model.enable_parallelism(config=ContextParallelConfig(mesh=mesh, **degrees))
         with torch.no_grad(), Schedule(steps=2, layers=2) as plan:
             for _ in plan.track(range(2)):
-                outputs[f"wan {name}"] = model(**inputs, return_dict=False)[0]
+                outputs[f"wan {name}"] = model(**inputs, return_dict=False)[0].cpu()
             expected = 4 if name == "ring" else 2  # two shards a layer
             assert len(plan.states) == expected, plan.states
     return outputs
 
 
 def main(rank: int, store: str, results: str) -> None:
-    dist.init_process_group("cpu:gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    if DEVICE == "cuda":
+        torch.cuda.set_device(rank)
+    backend = {"cpu": "cpu:gloo", "cuda": "cpu:gloo,cuda:nccl"}[DEVICE]
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=2)
     on_diffusers.register()
     schedule.AUTO_MIN_KEYS = 0
     outputs = {}
@@ -100,7 +107,7 @@ def main(rank: int, store: str, results: str) -> None:
         except ImportError as error:
             outputs[name] = str(error)
             continue
-        shard = [x.split(tokens, 1)[rank].contiguous() for x in whole(name)]
+        shard = [x.split(tokens, 1)[rank].contiguous().to(DEVICE) for x in whole(name)]
         try:
             out = attend(*shard).contiguous()
         except NotImplementedError as error:  # on both ranks alike
@@ -110,7 +117,7 @@ def main(rank: int, store: str, results: str) -> None:
             continue
         # Tensors of different sizes: as objects.
         gathered: list = [None, None]
-        dist.all_gather_object(gathered, out)
+        dist.all_gather_object(gathered, out.cpu())
         outputs[name] = torch.cat(gathered, 1)
     outputs |= model_outputs(rank)
     if rank == 0:
