@@ -11,7 +11,7 @@ TEST(Async, ClusterMulticastAndRemoteArrivals) {
   for (uint32_t i = 0; i < ClusterCase::kRounds * 128; ++i) in[i] = i * i % 911;
   std::vector<uint32_t> out(ClusterCase::kOutputWords);
   const auto* bytes = reinterpret_cast<const uint8_t*>(in);
-  for (uint64_t seed = 0; seed < 200; ++seed) {
+  for (uint64_t seed = 0; seed < seed_count(200); ++seed) {
     run<ClusterCase>({{bytes, bytes, bytes}, out.data()}, seed, nullptr,
                      {ClusterCase::kBlocks, 1, 1});
     const auto sum = [&](int t) {
@@ -62,7 +62,7 @@ struct CopyThrough : BlockOf<128> {
 TEST(Async, CopyInAndOutWithATail) {
   alignas(16) static uint8_t in[2048], out[2048];
   for (int i = 0; i < 2048; ++i) in[i] = static_cast<uint8_t>(i * 7 + 1);
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (uint64_t seed = 0; seed < seed_count(100); ++seed) {
     GlobalMemory memory;
     memory.add_input("in", in, 77 * 16);
     memory.add_output("out", out, sizeof(out));
@@ -107,7 +107,7 @@ struct Polling : BlockOf<64> {
 };
 
 TEST(Async, PollingAndReuseOfABarrier) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
+  for (uint64_t seed = 0; seed < seed_count(50); ++seed) {
     std::vector<uint32_t> out(33);
     run<Polling>({out.data()}, seed);
     for (int i = 0; i < 32; ++i) ASSERT_EQ(out[static_cast<size_t>(i)], 17u);
@@ -132,7 +132,7 @@ struct Registers : BlockOf<384> {
 };
 
 TEST(Async, RegistersMove) {
-  for (uint64_t seed = 0; seed < 20; ++seed) run<Registers>({0}, seed);
+  for (uint64_t seed = 0; seed < seed_count(20); ++seed) run<Registers>({0}, seed);
 }
 
 }  // namespace

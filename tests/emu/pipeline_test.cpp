@@ -30,7 +30,7 @@ std::vector<float> run_pipeline(const PipelineData& data, int blocks, int tiles,
 TEST(Pipeline, ExactUnderManySchedules) {
   const PipelineData data(1, 5, 3);
   const std::vector<float> expected = data.expected();
-  for (uint64_t seed = 0; seed < 25; ++seed) {
+  for (uint64_t seed = 0; seed < seed_count(25); ++seed) {
     ASSERT_EQ(run_pipeline<Mistake::kNone>(data, 1, 5, seed), expected) << "seed " << seed;
   }
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,12 @@ std::string fault_of(FaultKind kind, const typename Kernel::Params& params, int 
     }
   }
   return message;
+}
+
+// How many schedules a test tries; VCATTN_EMU_SEEDS overrides it, for a long run before a release.
+inline uint64_t seed_count(uint64_t usual) {
+  const char* wanted = std::getenv("VCATTN_EMU_SEEDS");
+  return wanted == nullptr ? usual : std::strtoull(wanted, nullptr, 10);
 }
 
 inline bool contains(const std::string& text, const std::string& part) {
