@@ -29,6 +29,9 @@ CASES = {
     "diffusers ulysses, uneven": (
         "diffusers", {"ulysses_degree": 2, "ulysses_anything": True}, (201, 77), 3,
     ),
+    "diffusers ulysses in 8 bits": (
+        "diffusers", {"ulysses_degree": 2, "backend": "vcattn_ulysses8"}, (150, 150), 4,
+    ),
     "cache-dit ring": ("cache_dit", {"ring_degree": 2}, (150, 150), 2),
     "cache-dit ulysses": ("cache_dit", {"ulysses_degree": 2}, (150, 150), 4),
 }  # fmt: skip
@@ -65,10 +68,12 @@ def call(engine: str, options: dict, rank: int):
     from diffusers.models._modeling_parallel import ContextParallelConfig
     from diffusers.models.attention_dispatch import dispatch_attention_fn
 
+    options = dict(options)
+    backend = options.pop("backend", "vcattn_vc8")
     config = ContextParallelConfig(**options)
     config.setup(rank, 2, torch.device(DEVICE), mesh)
     parallel = SimpleNamespace(context_parallel_config=config)
-    return lambda *qkv: dispatch_attention_fn(*qkv, backend="vcattn_vc8", parallel_config=parallel)
+    return lambda *qkv: dispatch_attention_fn(*qkv, backend=backend, parallel_config=parallel)
 
 
 def model_outputs(rank: int) -> dict[str, torch.Tensor]:

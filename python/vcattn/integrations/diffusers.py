@@ -14,11 +14,18 @@ from typing import Any
 from diffusers.models import attention_dispatch as dispatch
 from torch import Tensor, nn
 
+from ..schedule import AUTO
 from ._engine import Forward, attend, backend_recipes, backward_op, extend_enum, make_forward_op
+from .quantized_ulysses import applies
+from .quantized_ulysses import attend as quantized_attend
+
+#: Like "vcattn", and Ulysses with equal shards sends 8 bits instead of 16.
+QUANTIZED_ULYSSES = "vcattn_ulysses8"
 
 
 def register() -> list[str]:
-    """Adds "vcattn" and one "vcattn_<recipe>" per recipe to diffusers; again is harmless.
+    """Adds "vcattn", one "vcattn_<recipe>" per recipe and "vcattn_ulysses8" to diffusers; again is
+    harmless.
 
     "vcattn" follows the active ``Schedule``; without one it is vc8, and PyTorch's attention over
     fewer than ``vcattn.schedule.AUTO_MIN_KEYS`` keys. What vcattn cannot do PyTorch computes, with
@@ -30,13 +37,18 @@ def register() -> list[str]:
     """
     names = backend_recipes()
     for name, recipe in names.items():
-        backend = extend_enum(dispatch.AttentionBackendName, name)
-        add = dispatch._AttentionBackendRegistry.register(backend, supports_context_parallel=True)
-        add(_make_backend(recipe))
-    return list(names)
+        _add(name, _make_backend(recipe))
+    _add(QUANTIZED_ULYSSES, _make_backend(AUTO, quantized_ulysses=True))
+    return [*names, QUANTIZED_ULYSSES]
 
 
-def _make_backend(recipe: str) -> Forward:
+def _add(name: str, backend: Forward) -> None:
+    member = extend_enum(dispatch.AttentionBackendName, name)
+    registry = dispatch._AttentionBackendRegistry
+    registry.register(member, supports_context_parallel=True)(backend)
+
+
+def _make_backend(recipe: str, quantized_ulysses: bool = False) -> Forward:
     forward_op = make_forward_op(recipe)
 
     def vcattn_attention(
@@ -56,6 +68,13 @@ def _make_backend(recipe: str) -> Forward:
                 query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, return_lse,
                 recipe,
             )  # fmt: skip
+        parallel = _parallel_config.context_parallel_config
+        plain = attn_mask is None and not (dropout_p or is_causal or enable_gqa or return_lse)
+        ulysses_only = parallel.ulysses_degree > 1 and parallel.ring_degree == 1
+        equal_shards = plain and ulysses_only and not parallel.ulysses_anything
+        if quantized_ulysses and equal_shards and applies(query, key, parallel.ulysses_degree):
+            group = parallel._ulysses_mesh.get_group()
+            return quantized_attend(query, key, value, group, scale=scale)
         return dispatch._templated_context_parallel_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, return_lse,
             forward_op=forward_op, backward_op=backward_op, _parallel_config=_parallel_config,
