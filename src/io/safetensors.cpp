@@ -200,7 +200,7 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   return file;
 }
 
-SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> image, std::string name) {
+SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> image, const std::string& name) {
   SafetensorsFile file;
   file.name_ = printable(name);
   try {

@@ -44,7 +44,7 @@ class SafetensorsFile {
   static SafetensorsFile open(const std::filesystem::path& path);
 
   /// Parses an image in memory, which must outlive the result; `name` stands in messages.
-  static SafetensorsFile parse(std::span<const std::byte> image, std::string name);
+  static SafetensorsFile parse(std::span<const std::byte> image, const std::string& name);
 
   /// In the order of their bytes.
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
