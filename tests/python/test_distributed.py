@@ -95,7 +95,8 @@ def test_shards_of_any_length_merge_to_the_whole(lengths):
     out, lse = merged(parts)
     expected, expected_lse = reference(*(x.transpose(1, 2) for x in (q, k, v)))
     assert rel_l2(out.transpose(1, 2), expected) <= T8
-    assert (lse.transpose(1, 2) - torch.from_numpy(expected_lse)).abs().max() <= 0.05
+    # One shard at a time is off by up to 0.05; what must not show is the shards' means (above 1).
+    assert (lse.transpose(1, 2) - torch.from_numpy(expected_lse)).abs().max() <= 0.1
     assert parts[0][1].shape == (1, 60, 2) and parts[0][1].dtype == torch.float32
 
 

@@ -52,7 +52,7 @@ def test_a_layer_equals_its_own_state(normal):
 def test_means_help_on_clustered_values(normal):
     q, k, v = clip(normal, tokens=1024)
     expected, _ = reference(q, k, v)
-    only_v = vcattn.Recipe("vc8", qk="float", p="float", keys_per_cluster=256)
+    only_v = vcattn.Recipe("exact", v="e4m3-channel", v_smooth="clustered", keys_per_cluster=256)
     with vcattn.Schedule(steps=4, window=0.25, recipe=only_v) as schedule:
         errors = [rel_l2(vcattn.attention(q, k, v), expected) for _ in schedule.track(range(4))]
     assert errors[0] < 0.3 * errors[1] and errors[1] == errors[2] == errors[3]

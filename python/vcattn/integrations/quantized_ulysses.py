@@ -4,8 +4,7 @@ Ulysses turns sequence shards (B, S / n, H, d) into head shards (B, S, H / n, d)
 the whole sequence is taken out first (one all-reduce of (B, H, d)), q and k are rotated by a
 Hadamard transform, v loses its sequence mean, and every token of every head is sent as d INT8 codes
 and one float32 scale: 0.52 of the bytes of 16 bits at d = 128. The attention then runs on the
-decoded tensors without mean and rotation of its own, so its INT8 codes for q and k are those of the
-wire. The output travels back in 16 bits.
+decoded tensors without mean and rotation of its own. The output travels back in 16 bits.
 """
 
 from __future__ import annotations
