@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 
@@ -33,16 +34,38 @@ def qkv():
     return make
 
 
+@functools.cache
+def usable_recipe():
+    """vc8 where all of it runs on this device, else without clusters."""
+    q = torch.zeros(1, 1, 128, 128, device="cuda", dtype=torch.bfloat16)
+    for recipe in ("vc8", "vc8:v_smooth=sequence"):
+        if vcattn.can_use(q, q, q, recipe=recipe):
+            return recipe
+    raise AssertionError(vcattn.why_not(q, q, q))
+
+
+def attention(*tensors, **options):
+    return vcattn.attention(*tensors, **{"recipe": usable_recipe(), **options})
+
+
+def need(*tensors, **options):
+    """Skips where this build refuses the call, with its reason."""
+    reason = vcattn.why_not(*tensors, **{"recipe": usable_recipe(), **options})
+    if reason:
+        pytest.skip(reason)
+
+
 def on_host(*tensors):
     return [tensor.float().cpu().numpy() for tensor in tensors]
 
 
-@pytest.mark.parametrize("recipe", ["vc8", "vc8-fast"])
+@pytest.mark.parametrize("recipe", ["vc8", "vc8-fast", "vc8:v_smooth=sequence"])
 @pytest.mark.parametrize("shape", [{}, {"batch": 2, "queries": 333}, {"kv_heads": 2, "keys": 700}])
 def test_values_and_lse(qkv, recipe, shape):
     q, k, v = qkv(**shape)
     k += 0.5
-    out, lse = vcattn.attention(q, k, v, recipe=recipe, return_lse=True)
+    need(q, k, v, recipe=recipe)
+    out, lse = attention(q, k, v, recipe=recipe, return_lse=True)
     expected, expected_lse = reference(*on_host(q, k, v))
     assert out.device == q.device and out.dtype == torch.bfloat16
     assert rel_l2(out.float().cpu(), expected) <= T8
@@ -50,14 +73,14 @@ def test_values_and_lse(qkv, recipe, shape):
 
 
 def test_explain_names_a_cuda_kernel(qkv):
-    assert vcattn.explain(*qkv()).startswith("Kernel cuda/")
+    assert vcattn.explain(*qkv(), recipe=usable_recipe()).startswith("Kernel cuda/")
     assert vcattn.supported_archs()
 
 
 def test_close_to_the_cpu_backend(qkv):
     q, k, v = qkv(queries=1500)
-    gpu = vcattn.attention(q, k, v).float().cpu()
-    cpu = vcattn.attention(q.cpu(), k.cpu(), v.cpu()).float()
+    gpu = attention(q, k, v).float().cpu()
+    cpu = attention(q.cpu(), k.cpu(), v.cpu()).float()
     exact, _ = reference(*on_host(q, k, v))
     assert rel_l2(gpu, exact) <= 1.15 * rel_l2(cpu, exact)
 
@@ -66,25 +89,31 @@ def test_views_equal_contiguous_tensors():
     fused = torch.randn(1, 700, 3, 4, 128, device="cuda").bfloat16()
     q, k, v = (fused[:, :, i].transpose(1, 2) for i in range(3))
     dense = [x.contiguous() for x in (q, k, v)]
-    assert torch.equal(vcattn.attention(q, k, v), vcattn.attention(*dense))
-    swapped = vcattn.attention(*(fused[:, :, i] for i in range(3)), layout="BSHD")
-    assert torch.equal(swapped.transpose(1, 2), vcattn.attention(*dense))
+    assert torch.equal(attention(q, k, v), attention(*dense))
+    swapped = attention(*(fused[:, :, i] for i in range(3)), layout="BSHD")
+    assert torch.equal(swapped.transpose(1, 2), attention(*dense))
 
 
-def test_key_lengths_and_segments(qkv):
+def test_key_lengths(qkv):
     q, k, v = qkv(batch=2, queries=500, keys=600)
-    lengths = torch.tensor([600, 129], device="cuda")
-    out = vcattn.attention(q, k, v, key_lengths=lengths)
+    lengths = torch.tensor([600, 129], device="cuda", dtype=torch.int32)
+    need(q, k, v, key_lengths=lengths)
+    out = attention(q, k, v, key_lengths=lengths)
     expected, _ = reference(*on_host(q, k, v), key_lengths=[600, 129])
     assert rel_l2(out.float().cpu(), expected) <= T8
     k[1, :, 129:], v[1, :, 129:] = torch.nan, torch.inf
-    assert torch.equal(vcattn.attention(q, k, v, key_lengths=lengths), out)
-    q, k, v = (x.transpose(1, 2).reshape(-1, 4, 128)[:500] for x in qkv(batch=1, queries=500))
+    assert torch.equal(attention(q, k, v, key_lengths=lengths), out)
+
+
+def test_packed_segments(qkv):
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in qkv(queries=500))
     offsets = torch.tensor([0, 100, 100, 371, 500], dtype=torch.int32, device="cuda")
     given = {"cu_seqlens_q": offsets, "cu_seqlens_k": offsets, "max_seqlen_q": 271}
-    out = vcattn.attention(q, k, v, max_seqlen_k=271, **given)
+    wide = [x[None] for x in (q, k, v)]
+    need(*wide, layout="BSHD", max_seqlen_k=271, **given)
+    out = attention(q, k, v, max_seqlen_k=271, **given)
     for begin, end in ((0, 100), (100, 371), (371, 500)):
-        alone = vcattn.attention(*(x[None, begin:end] for x in (q, k, v)), layout="BSHD")
+        alone = attention(*(x[None, begin:end] for x in (q, k, v)), layout="BSHD")
         assert torch.equal(out[begin:end], alone[0])
 
 
@@ -92,27 +121,31 @@ def test_masks_are_applied_or_handed_back(qkv):
     q, k, v = qkv(queries=300)
     mask = torch.rand(300, 300, device="cuda") < 0.8
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
-    assert rel_l2(vcattn.sdpa(q, k, v, mask).float().cpu(), expected.float().cpu()) <= T8
-    reason = vcattn.why_not(q, k, v, mask=mask)
-    if reason:
+    found = vcattn.sdpa(q, k, v, mask, recipe=usable_recipe())
+    assert rel_l2(found.float().cpu(), expected.float().cpu()) <= T8
+    if not vcattn.can_use(q, k, v, mask=mask, recipe=usable_recipe()):
         with pytest.raises(NotImplementedError):
-            vcattn.attention(q, k, v, mask=mask)
+            attention(q, k, v, mask=mask)
 
 
 def test_opcheck(qkv):
     q, k, v = qkv(queries=200)
-    torch.library.opcheck(torch.ops.vcattn.attention.default, (q, k, v), {"return_lse": True})
+    torch.library.opcheck(
+        torch.ops.vcattn.attention.default,
+        (q, k, v),
+        {"return_lse": True, "recipe": usable_recipe()},
+    )
 
 
 def test_compile_equals_eager_at_any_length(qkv):
     torch._dynamo.reset()
     counter = torch._dynamo.testing.CompileCounterWithBackend("inductor")
     compiled = torch.compile(
-        lambda q, k, v: vcattn.attention(q * 2, k, v), fullgraph=True, dynamic=True, backend=counter
+        lambda q, k, v: attention(q * 2, k, v), fullgraph=True, dynamic=True, backend=counter
     )
     for tokens in (256, 384, 1000):
         q, k, v = qkv(queries=tokens)
-        assert torch.equal(compiled(q, k, v), vcattn.attention(q * 2, k, v))
+        assert torch.equal(compiled(q, k, v), attention(q * 2, k, v))
     assert counter.frame_count == 1
 
 
@@ -133,41 +166,43 @@ def capture(function):
 @pytest.mark.parametrize("recipe", ["vc8", "vc8:v_smooth=off"])
 def test_graph_replay_equals_eager(qkv, recipe):
     static = qkv(queries=777)
-    graph, out = capture(lambda: vcattn.attention(*static, recipe=recipe))
+    need(*static, recipe=recipe)
+    graph, out = capture(lambda: attention(*static, recipe=recipe))
     for seed in range(3):
         torch.manual_seed(seed)
         for tensor in static:
             tensor.copy_(torch.randn_like(tensor))
         graph.replay()
-        assert torch.equal(out, vcattn.attention(*static, recipe=recipe))
+        assert torch.equal(out, attention(*static, recipe=recipe))
 
 
 def test_graphs_of_a_scheduled_layer(qkv):
     """One graph for steps with means, one for later steps; the state's memory stays in place."""
     static = qkv(queries=777)
+    need(*static, recipe="vc8")
     state = vcattn.VSmoothState(steps=8, window=0.5, refresh=8)
     state.begin_step(0)
-    vcattn.attention(*static, state=state)
+    attention(*static, recipe="vc8", state=state)
     state.begin_step(1)
-    with_means, out = capture(lambda: vcattn.attention(*static, state=state))
+    with_means, out = capture(lambda: attention(*static, recipe="vc8", state=state))
     static[2].mul_(0.5)
     with_means.replay()
-    assert torch.equal(out, vcattn.attention(*static, state=state))
+    assert torch.equal(out, attention(*static, recipe="vc8", state=state))
 
 
 def test_reduce_overhead_mode(qkv):
     torch._dynamo.reset()
     q, k, v = qkv(queries=512)
-    compiled = torch.compile(lambda x: vcattn.attention(x, k, v) + 1, mode="reduce-overhead")
+    compiled = torch.compile(lambda x: attention(x, k, v) + 1, mode="reduce-overhead")
     with torch.no_grad():
         for _ in range(3):
             torch.compiler.cudagraph_mark_step_begin()
-            assert torch.equal(compiled(q), vcattn.attention(q, k, v) + 1)
+            assert torch.equal(compiled(q), attention(q, k, v) + 1)
 
 
 def test_runs_on_the_current_stream(qkv):
     sources = qkv(queries=2000)
-    expected = vcattn.attention(*sources)
+    expected = attention(*sources)
     targets = [torch.zeros_like(tensor) for tensor in sources]
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
@@ -175,20 +210,20 @@ def test_runs_on_the_current_stream(qkv):
         torch.cuda._sleep(100_000_000)
         for target, source in zip(targets, sources, strict=True):
             target.copy_(source)
-        out = vcattn.attention(*targets)
+        out = attention(*targets)
     stream.synchronize()
     assert torch.equal(out, expected)
 
 
 def test_memory_comes_from_pytorch(qkv):
     q, k, v = qkv(heads=8, queries=8192)
-    out = vcattn.attention(q, k, v)
+    out = attention(q, k, v)
     torch.cuda.synchronize()
     before_free = torch.cuda.mem_get_info()[0]
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
     for _ in range(5):
-        out.copy_(vcattn.attention(q, k, v))
+        out.copy_(attention(q, k, v))
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() == held  # nothing is kept
     assert torch.cuda.max_memory_allocated() > held + out.nbytes  # the workspace is seen
@@ -197,7 +232,7 @@ def test_memory_comes_from_pytorch(qkv):
 
 def test_out_of_memory_is_typed(qkv):
     q, k, v = qkv(heads=8, queries=16384)
-    out = vcattn.attention(q, k, v)
+    out = attention(q, k, v)
     expected = out.clone()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -205,38 +240,38 @@ def test_out_of_memory_is_typed(qkv):
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 4096) / total)
     try:
         with pytest.raises(MemoryError):
-            vcattn.attention(q, k, v, out=out)
+            attention(q, k, v, out=out)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert torch.equal(vcattn.attention(q, k, v), expected)  # and the next call works
+    assert torch.equal(attention(q, k, v), expected)  # and the next call works
 
 
 def test_uninitialized_memory_is_never_used(qkv):
     q, k, v = qkv(queries=333)
-    expected = vcattn.attention(q, k, v)
+    expected = attention(q, k, v)
     torch.use_deterministic_algorithms(True)
     try:
         assert torch.utils.deterministic.fill_uninitialized_memory  # empties hold NaN now
-        assert torch.equal(vcattn.attention(q, k, v), expected)
+        assert torch.equal(attention(q, k, v), expected)
     finally:
         torch.use_deterministic_algorithms(False)
 
 
 def test_repeats_are_identical(qkv):
     q, k, v = qkv(batch=2, heads=8, queries=3000)
-    first, first_lse = vcattn.attention(q, k, v, return_lse=True)
+    first, first_lse = attention(q, k, v, return_lse=True)
     for _ in range(20):
-        out, lse = vcattn.attention(q, k, v, return_lse=True)
+        out, lse = attention(q, k, v, return_lse=True)
         assert torch.equal(out, first) and torch.equal(lse, first_lse)
 
 
 def test_no_host_synchronization(qkv):
     q, k, v = qkv()
-    vcattn.attention(q, k, v)
+    attention(q, k, v)
     torch.cuda.synchronize()
     torch.cuda._sleep(400_000_000)  # about 0.2 s
     started = time.perf_counter()
-    vcattn.attention(q, k, v)
+    attention(q, k, v)
     assert time.perf_counter() - started < 0.05
     torch.cuda.synchronize()
 
@@ -244,12 +279,12 @@ def test_no_host_synchronization(qkv):
 def test_host_overhead(qkv):
     q, k, v = qkv(queries=256)
     for _ in range(20):
-        vcattn.attention(q, k, v)
+        attention(q, k, v)
     torch.cuda.synchronize()
     times = []
     for _ in range(200):
         started = time.perf_counter()
-        vcattn.attention(q, k, v)
+        attention(q, k, v)
         times.append(time.perf_counter() - started)
         torch.cuda.synchronize()
     print(f"host time of a call: {1e6 * sorted(times)[100]:.0f} us")
@@ -258,9 +293,9 @@ def test_host_overhead(qkv):
 
 def test_profiler_shows_operator_and_kernels(qkv):
     q, k, v = qkv()
-    vcattn.attention(q, k, v)
+    attention(q, k, v)
     with torch.profiler.profile() as profile:
-        vcattn.attention(q, k, v)
+        attention(q, k, v)
         torch.cuda.synchronize()
     names = {event.key for event in profile.key_averages()}
     assert "vcattn::attention" in names
@@ -270,21 +305,21 @@ def test_profiler_shows_operator_and_kernels(qkv):
 def test_autocast_inference_and_gradients(qkv):
     q, k, v = (x.float() for x in qkv(queries=300))
     with torch.autocast("cuda", torch.bfloat16), torch.inference_mode():
-        assert vcattn.attention(q, k, v).dtype == torch.bfloat16
+        assert attention(q, k, v).dtype == torch.bfloat16
     q.requires_grad_()
     with pytest.raises(NotImplementedError):
-        vcattn.attention(q, k, v).sum().backward()
+        attention(q, k, v).sum().backward()
 
 
 def test_threads(qkv):
     inputs = [[x.roll(i, 2) for x in qkv(queries=600)] for i in range(4)]
-    expected = [vcattn.attention(*x) for x in inputs]
+    expected = [attention(*x) for x in inputs]
     found = [None] * 4
 
     def work(i):
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(10):
-                found[i] = vcattn.attention(*inputs[i])
+                found[i] = attention(*inputs[i])
             torch.cuda.current_stream().synchronize()
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
@@ -300,6 +335,7 @@ def test_schedule_on_the_device(qkv):
     q, k, v = qkv(queries=1280)
     v += 3 * torch.randn(5, 128, device="cuda")[torch.arange(1280, device="cuda") % 5]
     exact, _ = reference(*on_host(q, k, v))
+    need(q, k, v, recipe="vc8")
     with vcattn.Schedule(steps=8) as schedule:
         for step in schedule.track(range(8)):
             out = vcattn.attention(q, k, v)
@@ -311,17 +347,17 @@ def test_schedule_on_the_device(qkv):
 def test_cpu_tensors_with_the_gpu_asked_for(qkv):
     q, k, v = qkv(device="cpu")
     with pytest.raises(NotImplementedError):
-        vcattn.attention(q, k, v, backend="cuda")
+        attention(q, k, v, backend="cuda")
     with pytest.raises(ValueError, match="another device"):
-        vcattn.attention(q, k.cuda(), v)
+        attention(q, k.cuda(), v)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one device")
 def test_the_second_device(qkv):
     q, k, v = qkv(queries=900)
-    expected = vcattn.attention(q, k, v)
+    expected = attention(q, k, v)
     moved = [x.to("cuda:1") for x in (q, k, v)]
-    out = vcattn.attention(*moved)
+    out = attention(*moved)
     assert out.device == torch.device("cuda:1") and torch.cuda.current_device() == 0
     assert torch.equal(out.cpu(), expected.cpu())
 
@@ -329,7 +365,28 @@ def test_the_second_device(qkv):
 def test_cupy(qkv):
     cupy = pytest.importorskip("cupy")
     q, k, v = (cupy.from_dlpack(x.half().contiguous()) for x in qkv(queries=300))
-    out = vcattn.attention(q, k, v)
+    out = attention(q, k, v)
     assert isinstance(out, cupy.ndarray) and out.dtype == cupy.float16
     expected, _ = reference(*(cupy.asnumpy(x).astype(np.float32) for x in (q, k, v)))
     assert rel_l2(cupy.asnumpy(out), expected) <= T8
+
+
+@pytest.mark.parametrize("name", ["wan", "hunyuan-1.5", "minimax-h3"])
+def test_diffusers_models(name, monkeypatch):
+    pytest.importorskip("diffusers")
+    from test_diffusers import MODELS, forward
+    from vcattn import _torch_op, schedule
+    from vcattn.integrations.diffusers import register, use_key_lengths
+
+    monkeypatch.setattr(schedule, "AUTO_MIN_KEYS", 0)
+    _torch_op._warned.clear()
+    register()
+    model, inputs = MODELS[name]()
+    model, inputs = model.cuda(), {key: value.cuda() for key, value in inputs.items()}
+    expected = forward(model, inputs, "native")
+    use_key_lengths(model)
+    with vcattn.Schedule(steps=1, recipe=usable_recipe()):
+        found = forward(model, inputs, "vcattn")
+    forward(model, inputs, "native")
+    assert rel_l2(found.float().cpu(), expected.float().cpu()) < 0.05
+    print(name, vcattn.backend_in_use())

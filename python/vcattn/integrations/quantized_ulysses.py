@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .. import _torch_op
-from ..schedule import AUTO, TORCH, resolve
+from .. import _execute, _torch_op
+from ..schedule import AUTO, TORCH, Choice, resolve
 
 #: What the preparation before the exchange has done already.
 PREPARED = "hadamard=off,k_mean=off"
@@ -75,6 +75,24 @@ def _to_tokens(x: Tensor, ranks: int, group: dist.ProcessGroup) -> Tensor:
     return received.flatten(0, 1).permute(1, 2, 0, 3)
 
 
+def _run_prepared(
+    q: Tensor, k: Tensor, v: Tensor, rotation: Tensor, choice: Choice, scale: float | None
+) -> Tensor:
+    """Attention on rotated q and k without another rotation; where the backend's kernels always
+    rotate, on q and k rotated back."""
+    options: dict[str, Any] = {"layout": "BSHD", "scale": scale}
+    rest: tuple[Any, ...] = (None,) * 8
+    recipe = choice.recipe + ("," if ":" in choice.recipe else ":") + PREPARED
+    inputs = _torch_op.make_inputs(q, k, v, *rest, **options)
+    if _execute.why_not(inputs, recipe, "auto"):
+        recipe = choice.recipe
+        q, k = ((x.float() @ rotation).to(x.dtype) for x in (q, k))
+        inputs = _torch_op.make_inputs(q, k, v, *rest, **options)
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    _torch_op.run_on(inputs, q, out, None, recipe=recipe, backend="auto", state=choice.state)
+    return out
+
+
 def attend(
     query: Tensor,
     key: Tensor,
@@ -109,15 +127,8 @@ def attend(
     )
     choice = resolve(recipe, None, q.shape[1], k.shape[1])
     if choice.recipe == TORCH:
-        swapped = (x.transpose(1, 2) for x in (q, k, v))
-        out = torch.nn.functional.scaled_dot_product_attention(*swapped, scale=scale).transpose(
-            1, 2
-        )
+        qkv = (x.transpose(1, 2) for x in (q, k, v))
+        out = torch.nn.functional.scaled_dot_product_attention(*qkv, scale=scale).transpose(1, 2)
     else:
-        separator = "," if ":" in choice.recipe else ":"
-        prepared = f"{choice.recipe}{separator}{PREPARED}"
-        rest: tuple[Any, ...] = (None,) * 8
-        inputs = _torch_op.make_inputs(q, k, v, *rest, layout="BSHD", scale=scale)
-        out = torch.empty(q.shape, dtype=dtype, device=q.device)
-        _torch_op.run_on(inputs, q, out, None, recipe=prepared, backend="auto", state=choice.state)
+        out = _run_prepared(q, k, v, rotation, choice, scale)
     return _to_tokens(out, ranks, group) + value_mean.to(dtype)
