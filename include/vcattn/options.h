@@ -17,11 +17,12 @@ enum class QkFormat : std::uint8_t {
   kNvfp4,  ///< E2M1 with one E4M3 scale per 16 elements of d
 };
 
-/// The form in which INT8 scores reach the encoder of P.
+/// The form in which the scores of an INT8 product reach the encoder of P (other products:
+/// float32).
 enum class ScoreFormat : std::uint8_t {
   kFloat,   ///< float32
-  kWindow,  ///< bytes 1 and 2 of the accumulator and one multiplier per query row, which is what a
-            ///< Hopper kernel can afford; see numerics/score_window.h. One K scale per head.
+  kWindow,  ///< 16 bits of the product and one multiplier per query row, which is what a Hopper
+            ///< kernel takes; see numerics/score_window.h. Needs one K scale per head.
 };
 
 /// How a probability tile enters the product with V.

@@ -171,23 +171,12 @@ void check_recipe(const Recipe& r) {
   if (!(r.p_top >= 1.0F && r.p_top <= 126.0F))
     fail("recipe.p_top", "{} (supported: 1 to 126)", r.p_top);
   if (!(std::abs(r.p_beta) <= 4.0F)) fail("recipe.p_beta", "{} (supported: -4 to 4)", r.p_beta);
-  if (r.scores == ScoreFormat::kWindow) {
-    if (r.qk != QkFormat::kInt8) {
-      fail("recipe.scores", "window needs INT8 queries and keys (supported for others: float)");
-    }
-    if (r.q_scale_rows != 1 || r.k_scale_rows != 0) {
-      fail("recipe.scores",
-           "window with q_scale_rows {} and k_scale_rows {} (supported: 1 and 0, one scale per "
-           "query and one per head of keys)",
-           r.q_scale_rows, r.k_scale_rows);
-    }
-    if (!fp8_p || r.q_block_mean || r.k_tile_mean) {
-      fail("recipe.scores", "window is for E4M3 probabilities without Q or K block means");
-    }
-    const bool tile_local = r.p_reference == PReference::kTile && r.p_top == 126.0F;
-    if (r.p == PFormat::kExpCast && !(tile_local && r.p_beta == 0.0F)) {
-      fail("recipe.scores", "window takes ExpCast tile-local, with p_top 126 and p_beta 0");
-    }
+  const bool windowed = r.qk == QkFormat::kInt8 && r.scores == ScoreFormat::kWindow;
+  if (windowed && (r.q_scale_rows != 1 || r.k_scale_rows != 0)) {
+    fail("recipe.scores",
+         "window with q_scale_rows {} and k_scale_rows {} (supported: 1 and 0, one scale per query "
+         "and one per head of keys; or scores float with any)",
+         r.q_scale_rows, r.k_scale_rows);
   }
   if (fp8_p && r.v == VFormat::kNvfp4) {
     fail("recipe.v", "nvfp4 values need nvfp4 or float probabilities, one MMA takes one format");

@@ -37,7 +37,7 @@ class RowBlock {
         first_(first),
         count_(std::min(kBlockQueries, context.entry.q_count - first)),
         dim_(queries.operand.values.dim),
-        windowed_(context.recipe.scores == ScoreFormat::kWindow),
+        windowed_(is_windowed(context.recipe)),
         codes_per_score_(codes_per_score(context.arguments)),
         scores_(static_cast<std::size_t>(count_ * kTileKeys)),
         products_(static_cast<std::size_t>(count_ * dim_)),
@@ -96,6 +96,10 @@ class RowBlock {
       }
       if (!a.lse) continue;
       float lse = numerics::softmax_lse(state, log_scale(context_.recipe));
+      if (windowed_) {
+        // Windowed scores are rounded down, by half a unit on average.
+        lse += 0.5F * queries_.operand.row_scales[first_ + r] / numerics::kCodesPerNat;
+      }
       if (!queries_.lse_shift.empty()) {
         lse += queries_.lse_shift[first_ + r] * effective_scale(a);
       }
@@ -136,15 +140,27 @@ class RowBlock {
     }
   }
 
-  /// What row r's codes in a tile are relative to, in code units.
-  float reference_of(std::int64_t r, float tile_max) const {
-    if (windowed_ && context_.recipe.p == PFormat::kExpCast) {
-      // Code 0 is a whole number of units below the maximum, which 126 codes are up to rounding.
-      const numerics::ScoreWindow& window = queries_.operand.windows[first_ + r];
-      return std::max(tile_max, 0.0F) + context_.recipe.p_top - numerics::window_top_code(window);
+  /// What a row's probabilities in a tile are relative to.
+  struct TileReference {
+    float score;         ///< in code units; the probability of this score is the format's largest
+    float at_reference;  ///< ExpCast: the code of that score
+  };
+
+  TileReference reference_of(std::int64_t r, float tile_max) const {
+    const Recipe& recipe = context_.recipe;
+    const float nominal = recipe.p_top + recipe.p_beta;
+    if (recipe.p_reference == PReference::kRunning) {
+      return {std::max(states_[r].m * numerics::kCodesPerOctave, tile_max), nominal};
     }
-    if (context_.recipe.p_reference == PReference::kTile) return tile_max;
-    return std::max(states_[r].m * numerics::kCodesPerOctave, tile_max);
+    if (!windowed_ || recipe.p != PFormat::kExpCast || nominal != 126.0F) {
+      return {tile_max, nominal};
+    }
+    // Code 0 is a whole number of units below the maximum, which 126 codes are up to rounding.
+    // Where keys are centred and all visible, a row's scores sum to zero and its maximum is not
+    // negative: the kernel starts its search there.
+    const auto window = numerics::score_window(queries_.operand.row_scales[first_ + r]);
+    const bool centred = recipe.k_mean && !has_bias(context_.arguments);
+    return {centred ? std::max(tile_max, 0.0F) : tile_max, numerics::window_top_code(window)};
   }
 
   /// Scores of row r -> probabilities; updates the row's softmax state.
@@ -157,8 +173,8 @@ class RowBlock {
       step = numerics::softmax_update(states_[r], kHidden, 0.0F);
       return;
     }
-    const float reference = reference_of(r, tile_max);
-    const float reference_octaves = reference * numerics::kOctavesPerCode;
+    const auto [reference, at_reference] = reference_of(r, tile_max);
+    float shift = 0.0F;
     switch (recipe.p) {
       case PFormat::kFloat:
         row_sum = exponentiate(row, reference);
@@ -167,13 +183,16 @@ class RowBlock {
         row_sum = exponentiate_e4m3(row, reference);
         break;
       case PFormat::kExpCast:
-        row_sum = exp_cast(row, numerics::exp_cast_bias(exp_cast_form(recipe), reference));
+        row_sum = exp_cast(row, reference, at_reference);
+        shift = recipe.p_top + recipe.p_beta - at_reference;
         break;
       case PFormat::kNvfp4:
         row_sum = exponentiate_nvfp4(row, reference, tile_max);
         break;
     }
-    step = numerics::softmax_update(states_[r], reference_octaves, row_sum);
+    // In the state the reference is the score that would get the nominal code.
+    const float octaves = (reference + shift) * numerics::kOctavesPerCode;
+    step = numerics::softmax_update(states_[r], octaves, row_sum);
   }
 
   const AttendContext& context_;
@@ -189,6 +208,10 @@ class RowBlock {
 };
 
 }  // namespace
+
+bool is_windowed(const Recipe& recipe) {
+  return recipe.qk == QkFormat::kInt8 && recipe.scores == ScoreFormat::kWindow;
+}
 
 float codes_per_score(const Arguments& arguments) {
   return effective_scale(arguments) * numerics::kCodesPerNat;

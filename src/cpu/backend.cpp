@@ -189,7 +189,7 @@ Queries prepare_queries(const Plan& plan, const Entry& entry, std::int64_t q_hea
     queries.block_means = block_means(rows);
     subtract_block_means(rows, queries.block_means);
   }
-  queries.operand = recipe.scores == ScoreFormat::kWindow && kv.count() > 0
+  queries.operand = is_windowed(recipe) && kv.count() > 0
                         ? quantize_rows_windowed(rows, codes_per_score(a), kv.key_scales[0])
                         : quantize_rows(rows, recipe.qk, recipe.q_scale_rows, recipe.nvfp4_scale);
   return queries;

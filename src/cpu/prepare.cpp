@@ -198,13 +198,11 @@ QkOperand quantize_rows_windowed(const Rows& rows, float codes_per_score, float 
   out.values = Rows(rows.count, rows.dim);
   out.codes.resize(rows.data.size());
   out.row_scales.resize(static_cast<std::size_t>(rows.count));
-  out.windows.resize(static_cast<std::size_t>(rows.count));
   const float codes_per_product = numerics::kWindowUnit * std::abs(codes_per_score) * k_scale;
   parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
     const float largest = rows_abs_max(rows, i, i + 1);
-    out.windows[i] =
-        numerics::score_window(codes_per_product * numerics::div_rn(largest, numerics::kInt8Max));
-    const float multiplier = out.windows[i].multiplier;
+    const float multiplier = numerics::window_multiplier(
+        codes_per_product * numerics::div_rn(largest, numerics::kInt8Max));
     out.row_scales[i] = multiplier;
     const float inverse = numerics::window_q_inverse(multiplier, codes_per_score, k_scale);
     quantize_row(rows, i, QkFormat::kInt8, {multiplier, inverse}, out);

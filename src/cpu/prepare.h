@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cpu/load.h"
-#include "vcattn/numerics/score_window.h"
 #include "vcattn/options.h"
 
 namespace vcattn::cpu {
@@ -41,7 +40,6 @@ struct QkOperand {
   std::vector<std::uint8_t> codes;         ///< count x dim: INT8, E4M3, or one E2M1 nibble a byte
   std::vector<std::uint8_t> block_scales;  ///< NVFP4: count x dim / 16, UE4M3
   std::vector<float> row_scales;           ///< count; NVFP4: the head's tensor scale
-  std::vector<numerics::ScoreWindow> windows;  ///< count for ScoreFormat::kWindow, else empty
 };
 
 /// Quantizes along d. `scale_rows` consecutive rows share a scale; 0: all of them (INT8, E4M3).

@@ -138,11 +138,11 @@ float exponentiate_e4m3(float* scores, float reference) {
       scores, [&](V s) { return round_e4m3(hn::Mul(exp2(octaves_below(s, reference)), top)); });
 }
 
-float exp_cast(float* scores, float bias) {
-  const V bias_v = hn::Set(kD, bias);
+float exp_cast(float* scores, float reference, float at_reference) {
+  const V reference_v = hn::Set(kD, reference), offset = hn::Set(kD, at_reference);
   const V top = hn::Set(kD, static_cast<float>(numerics::kE4m3MaxCode));
   return encode_row(scores, [&](V s) {
-    const V t = hn::Max(hn::Add(s, bias_v), hn::Zero(kD));
+    const V t = hn::Max(hn::Add(hn::Sub(s, reference_v), offset), hn::Zero(kD));
     const V code = hn::Min(hn::Round(t), top);
     const auto bits = hn::ShiftLeft<20>(hn::ConvertTo(kI, code));
     const V normal = hn::BitCast(kD, hn::Add(bits, hn::Set(kI, (127 - 7) << 23)));
@@ -198,7 +198,9 @@ float exponentiate_e4m3(float* scores, float reference) {
   return HWY_DYNAMIC_DISPATCH(exponentiate_e4m3)(scores, reference);
 }
 
-float exp_cast(float* scores, float bias) { return HWY_DYNAMIC_DISPATCH(exp_cast)(scores, bias); }
+float exp_cast(float* scores, float reference, float at_reference) {
+  return HWY_DYNAMIC_DISPATCH(exp_cast)(scores, reference, at_reference);
+}
 
 float exponentiate_nvfp4(float* scores, float reference, float tile_max) {
   exponentiate(scores, reference);

@@ -38,8 +38,8 @@ RowMax scale_scores(float* scores, float alpha, const float* key_scales, const f
 float exponentiate(float* scores, float reference);
 /// E4M3(2^((s - reference) / 8 + 8)).
 float exponentiate_e4m3(float* scores, float reference);
-/// ExpCast: decode(clip[0, 126](RNE(s + bias))), bias from numerics::exp_cast_bias.
-float exp_cast(float* scores, float bias);
+/// ExpCast: decode(numerics::exp_cast_code_below(s, reference, at_reference)).
+float exp_cast(float* scores, float reference, float at_reference);
 /// Two-level NVFP4: the row's largest probability goes to 448 * 6, then E2M1 with an E4M3 scale per
 /// 16 keys. `tile_max` is the largest score of the tile.
 float exponentiate_nvfp4(float* scores, float reference, float tile_max);

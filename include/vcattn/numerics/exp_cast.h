@@ -62,6 +62,13 @@ VCATTN_HD std::uint8_t exp_cast_code(float x_codes, float bias) {
   return exp_cast_round(add_rn(x_codes, bias));
 }
 
+// The same from the reference itself: RNE((x - m) + at_reference), where at_reference is the code
+// of a score equal to m (top + beta). The difference is exact near the reference however large m
+// is, so the reference always gets its code; use this where |m| may exceed 2^20 codes. m is finite.
+VCATTN_HD std::uint8_t exp_cast_code_below(float x_codes, float m_codes, float at_reference) {
+  return exp_cast_round(add_rn(sub_rn(x_codes, m_codes), at_reference));
+}
+
 // Code of a score in any unit: one FMA. slope is in code units per unit of s (kCodesPerNat for
 // nats).
 VCATTN_HD std::uint8_t exp_cast_code_fma(float s, float slope, float bias) {
