@@ -27,6 +27,11 @@ void GlobalMemory::add_inout(const std::string& name, void* data, size_t bytes) 
   add({name, begin, begin + bytes, true, {}});
 }
 
+void GlobalMemory::remove(const void* data) {
+  std::erase_if(ranges_,
+                [&](const Range& r) { return r.begin == reinterpret_cast<uintptr_t>(data); });
+}
+
 GlobalMemory::Range* GlobalMemory::find(const void* p, size_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(p);
   const auto holds = [&](const Range& r) { return begin >= r.begin && begin + bytes <= r.end; };

@@ -32,6 +32,9 @@ class GlobalMemory {
     add_inout(name, c.data(), c.size() * sizeof(*c.data()));
   }
 
+  // Forgets the range that begins at `data`.
+  void remove(const void* data);
+
   // Empty when the access is allowed (and then a write is recorded), otherwise the reason.
   std::string check_read(const void* p, size_t bytes);
   std::string check_write(const void* p, size_t bytes);

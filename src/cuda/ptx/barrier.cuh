@@ -146,7 +146,7 @@ VC_DEVICE void mbarrier_wait(Mbarrier& bar, uint32_t parity VC_WHERE) {
 #endif
 }
 
-// ---- Cluster barrier (PTX ISA 9.7.13.2): every thread of every block of the cluster ----
+// ---- Cluster barrier (PTX ISA 9.7.13.3): every thread of every block of the cluster ----
 
 VC_DEVICE void cluster_arrive(VC_WHERE0) {
 #if VC_ON_DEVICE
@@ -206,7 +206,7 @@ VC_DEVICE void fence_proxy_async_global(VC_WHERE0) {
 #endif
 }
 
-// ---- Dependent launch (PTX ISA 9.7.14: griddepcontrol) ----
+// ---- Dependent launch (PTX ISA 9.7.13.13: griddepcontrol) ----
 
 // Wait until the grids this one depends on have finished and their memory is visible.
 VC_DEVICE void grid_dependency_wait() {

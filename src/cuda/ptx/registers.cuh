@@ -1,4 +1,4 @@
-// Moving registers between warpgroups (PTX ISA 9.7.16: setmaxnreg). All warps of a warpgroup call
+// Moving registers between warpgroups (PTX ISA 9.7.19.5: setmaxnreg). All warps of a warpgroup call
 // it together; kCount is a multiple of 8 in 24..256. An increase waits until other warpgroups have
 // released enough.
 #pragma once

@@ -6,7 +6,7 @@
 
 VC_PTX_BEGIN
 
-// bar.warp.sync: lanes meet, and each sees what the others wrote before (PTX ISA 9.7.13.3).
+// bar.warp.sync: lanes meet, and each sees what the others wrote before (PTX ISA 9.7.13.2).
 // No other function of this file orders memory.
 VC_DEVICE void warp_sync(VC_WHERE0) {
 #if VC_ON_DEVICE

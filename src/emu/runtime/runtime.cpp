@@ -1,0 +1,121 @@
+#include "runtime.h"
+
+#include <cuda_runtime.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace vcattn::emu {
+
+Device& device() {
+  static Device* const kDevice = [] {
+    auto* d = new Device;
+    if (const char* seed = std::getenv("VCATTN_EMU_SEED")) {
+      d->seed = std::strtoull(seed, nullptr, 10);
+    }
+    return d;
+  }();
+  return *kDevice;
+}
+
+}  // namespace vcattn::emu
+
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+cudaError_t check(const std::string& reason) {
+  return reason.empty() ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+}  // namespace
+
+const char* cudaGetErrorName(cudaError_t status) {
+  switch (status) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    default:
+      return "cudaErrorInvalidValue";
+  }
+}
+
+const char* cudaGetErrorString(cudaError_t status) {
+  switch (status) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    default:
+      return "invalid argument";
+  }
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {"emulated", 9, 0};
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** p, std::size_t bytes) {
+  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  *p = std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded);
+  if (*p == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(*p, 0xA5, rounded);
+  vcattn::emu::device().memory.add_output("allocation", *p, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t) {
+  return cudaMalloc(p, bytes);
+}
+
+cudaError_t cudaFree(void* p) {
+  vcattn::emu::device().memory.remove(p);
+  std::free(p);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeAsync(void* p, cudaStream_t) { return cudaFree(p); }
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (bytes == 0) return cudaSuccess;
+  if (kind == cudaMemcpyHostToDevice) {
+    const cudaError_t status = check(vcattn::emu::device().memory.check_write(to, bytes));
+    if (status != cudaSuccess) return status;
+  }
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t) {
+  return cudaMemcpy(to, from, bytes, kind);
+}
+
+cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t) {
+  const cudaError_t status = check(vcattn::emu::device().memory.check_write(p, bytes));
+  if (status == cudaSuccess) std::memset(p, value, bytes);
+  return status;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
