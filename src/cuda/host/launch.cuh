@@ -1,0 +1,35 @@
+// Launching a kernel struct (ptx/shell.cuh) with its errors turned into Error.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "cuda/ptx/shell.cuh"
+#include "vcattn/error.h"
+
+namespace vcattn::cuda {
+
+inline void check(cudaError_t status, const char* where) {
+  if (status == cudaSuccess) return;
+  const ErrorCode code =
+      status == cudaErrorMemoryAllocation ? ErrorCode::kOutOfMemory : ErrorCode::kDevice;
+  throw Error(code, where,
+              std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status));
+}
+
+template <class Kernel>
+void launch(dim3 grid, const typename Kernel::Params& params, cudaStream_t stream,
+            const char* where) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  constexpr std::size_t kBytes = ptx::shared_bytes<Kernel>;
+  if constexpr (kBytes > 48 * 1024) {
+    check(cudaFuncSetAttribute(ptx::shell<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(kBytes)),
+          where);
+  }
+  ptx::shell<Kernel><<<grid, Kernel::kThreads, kBytes, stream>>>(params);
+  check(cudaGetLastError(), where);
+}
+
+}  // namespace vcattn::cuda

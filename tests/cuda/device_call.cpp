@@ -1,0 +1,143 @@
+#include "cuda/device_call.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace vcattn::test {
+namespace {
+
+void check(cudaError_t status) { ASSERT_EQ(status, cudaSuccess) << cudaGetErrorString(status); }
+
+/// The memory of an output, guard bands included.
+struct OutputMemory : GuardedTensor {
+  static Memory& of(GuardedTensor& tensor) {
+    Memory& (HostTensor::*memory)() = &OutputMemory::memory;
+    return (tensor.*memory)();
+  }
+};
+
+/// The elements a view reaches, in elements from its origin.
+struct Span {
+  std::int64_t begin = 0, end = 0;
+};
+
+Span span_of(const TensorView& view) {
+  Span span;
+  if (view.empty()) return span;
+  for (int axis = 0; axis < 4; ++axis) {
+    const std::int64_t reach = (view.shape[axis] - 1) * view.stride[axis];
+    (reach < 0 ? span.begin : span.end) += reach;
+  }
+  ++span.end;
+  return span;
+}
+
+/// An input on the device, with a byte of nothing around it.
+struct DeviceInput {
+  explicit DeviceInput(const TensorView& host)
+      : span(span_of(host)),
+        size(static_cast<std::int64_t>(size_bytes(host.dtype))),
+        bytes(static_cast<const std::byte*>(host.data) + span.begin * size,
+              static_cast<std::size_t>((span.end - span.begin) * size)),
+        view(host) {
+    view.data = bytes.data() - span.begin * size;
+  }
+  Span span;
+  std::int64_t size;
+  DeviceBytes bytes;
+  TensorView view;
+};
+
+struct DeviceOutput {
+  explicit DeviceOutput(GuardedTensor& host)
+      : memory(OutputMemory::of(host)), bytes(memory.data(), memory.size()) {
+    view = host.mutable_view();
+    view.data = bytes.data() + (static_cast<std::byte*>(view.data) - memory.data());
+  }
+  void copy_back() { bytes.copy_back(memory.data()); }
+  Memory& memory;
+  DeviceBytes bytes;
+  MutableTensorView view;
+};
+
+Outcome poisoned_outputs(const Arguments& host, const OutputLayout& layout) {
+  const Shape shape = host.q.shape;
+  const Shape lse_shape{shape[0], shape[1], shape[2], 1};
+  return {{layout.dtype.value_or(host.q.dtype), shape,
+           layout.out_stride.value_or(dense_strides(shape))},
+          {DType::kF32, lse_shape, layout.lse_stride.value_or(dense_strides(lse_shape))}};
+}
+
+LseView lse_of(const MutableTensorView& lse) {
+  return {static_cast<float*>(lse.data), {lse.stride[0], lse.stride[1], lse.stride[2]}};
+}
+
+}  // namespace
+
+bool has_hopper() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) return false;
+  cudaDeviceProp properties{};
+  return cudaGetDeviceProperties(&properties, 0) == cudaSuccess && properties.major == 9 &&
+         properties.minor == 0;
+}
+
+DeviceBytes::DeviceBytes(const void* host, std::size_t bytes) : bytes_(bytes) {
+  void* pointer = nullptr;
+  check(cudaMalloc(&pointer, std::max<std::size_t>(bytes, 1)));
+  data_ = static_cast<std::byte*>(pointer);
+  if (bytes > 0) check(cudaMemcpy(data_, host, bytes, cudaMemcpyHostToDevice));
+}
+
+DeviceBytes::~DeviceBytes() { cudaFree(data_); }
+
+void DeviceBytes::copy_back(void* host) const {
+  if (bytes_ > 0) check(cudaMemcpy(host, data_, bytes_, cudaMemcpyDeviceToHost));
+}
+
+Outcome run_on_device(const Arguments& host, const Recipe& recipe, const DeviceOptions& options,
+                      VSmoothState* state) {
+  Outcome outcome = poisoned_outputs(host, options.layout);
+  const DeviceInput q(host.q), k(host.k), v(host.v);
+  DeviceOutput out(outcome.out), lse(outcome.lse);
+  const DeviceBytes lengths(options.key_lengths.data(),
+                            options.key_lengths.size() * sizeof(std::int32_t));
+  Arguments a = host;
+  a.q = q.view;
+  a.k = k.view;
+  a.v = v.view;
+  a.out = out.view;
+  if (options.lse) a.lse = lse_of(lse.view);
+  a.key_lengths =
+      options.key_lengths.empty() ? nullptr : reinterpret_cast<const std::int32_t*>(lengths.data());
+  a.device = {Device::Kind::kCuda, 0};
+  a.stream = options.stream;
+  a.allocator = options.allocator;
+  attention(a, {.recipe = recipe, .backend = BackendChoice::kCuda}, state);
+  check(cudaStreamSynchronize(static_cast<cudaStream_t>(options.stream)));
+  out.copy_back();
+  lse.copy_back();
+  EXPECT_TRUE(outcome.out.written()) << "out";
+  if (options.lse) {
+    EXPECT_TRUE(outcome.lse.written()) << "lse";
+  } else {
+    EXPECT_TRUE(outcome.lse.untouched()) << "lse";
+  }
+  return outcome;
+}
+
+Outcome run_on_host(const Arguments& host, const Recipe& recipe, const DeviceOptions& options) {
+  Arguments a = host;
+  a.key_lengths = options.key_lengths.empty() ? nullptr : options.key_lengths.data();
+  return run(a, recipe, nullptr, options.layout);
+}
+
+Recipe device_recipe(const char* name) {
+  Recipe result = recipe(name);
+  result.v_smooth = VSmooth::kSequence;
+  return result;
+}
+
+}  // namespace vcattn::test
