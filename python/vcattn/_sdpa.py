@@ -34,6 +34,7 @@ def sdpa(
     import torch
 
     from ._torch_attention import autocast
+    from ._torch_exact import native
     from ._torch_op import handed_back
 
     if dropout_p > 0.0:
@@ -41,7 +42,7 @@ def sdpa(
     reason = _refusal(query, key, value, attn_mask, is_causal, enable_gqa)
     if reason:
         handed_back(reason)
-        return torch.nn.functional.scaled_dot_product_attention(
+        return native(
             query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
         )
     query, key, value = autocast(query, key, value)

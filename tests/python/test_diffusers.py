@@ -206,3 +206,23 @@ def test_dropout_is_refused():
     x = torch.randn(1, 8, 2, 32)
     with pytest.raises(NotImplementedError, match="dropout"):
         dispatch.dispatch_attention_fn(x, x, x, dropout_p=0.1, backend="vcattn")
+
+
+@pytest.mark.parametrize("kind", ["keys", "bool", "additive", "causal", "gqa"])
+def test_dispatched_arguments_are_honoured(kind):
+    torch.manual_seed(1)
+    q, k, v = (torch.randn(2, 60, 4, 32) for _ in range(3))
+    visible = torch.rand(2, 1, 60, 60) < 0.7
+    given = {
+        "keys": {"attn_mask": torch.arange(60) < torch.tensor([[60], [11]])},
+        "bool": {"attn_mask": visible},
+        "additive": {"attn_mask": torch.randn(2, 4, 60, 60)},
+        "causal": {"is_causal": True},
+        "gqa": {"enable_gqa": True},
+    }[kind]
+    if kind == "gqa":
+        k, v = k[:, :, :2], v[:, :, :2]
+    call = dispatch.dispatch_attention_fn
+    expected = call(q, k, v, scale=0.2, backend="native", **given)
+    found = call(q, k, v, scale=0.2, backend="vcattn_vc8", **given)
+    assert found.shape == q.shape and 0 < rel_l2(found, expected) <= 0.09

@@ -234,3 +234,32 @@ def test_meta_and_other_devices_are_refused():
     x = torch.empty(1, 1, 4, 8, device="meta")
     assert vcattn.attention(x, x, x).shape == x.shape  # shapes only
     assert "device meta" in vcattn.why_not(x, x, x)
+
+
+def test_replacing_torch_s_function_falls_through(tensors, monkeypatch):
+    """A program that swaps SDPA globally also meets image encoders, masks and odd shapes."""
+    native = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", vcattn.sdpa)
+    q = tensors(1, 2, 257, 80)
+    mask = tensors(257, 257) > -1
+    out = F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+    assert rel_l2(out, native(q, q, q, attn_mask=mask)) <= T8
+    wide = tensors(1, 1, 9, 512)
+    with pytest.warns(UserWarning, match="head dimension"):
+        out = F.scaled_dot_product_attention(wide, wide, wide)
+    assert torch.equal(out, native(wide, wide, wide))
+
+
+def test_large_half_precision_values_stay_finite(tensors):
+    q, k = tensors(1, 2, 100, 64), tensors(1, 2, 100, 64)
+    v = (tensors(1, 2, 100, 64) * 2e4).clamp(-6e4, 6e4).half()
+    out = vcattn.attention(q.half(), k.half(), v)
+    assert out.isfinite().all() and rel_l2(out.float(), reference(q.half(), k.half(), v)[0]) <= T8
+
+
+def test_lse_rows_are_in_order(tensors):
+    q, k = tensors(1, 1, 128, 64) * torch.linspace(0.1, 3, 128)[:, None], tensors(1, 1, 300, 64)
+    _, lse = vcattn.attention(q, k, k, return_lse=True)
+    expected = reference(q, k, k)[1]
+    assert np.abs(lse.numpy() - expected).max() <= 0.05 * np.abs(expected).max()
+    assert np.corrcoef(lse.numpy().ravel(), expected.ravel())[0, 1] > 0.999

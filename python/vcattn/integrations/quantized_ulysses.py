@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .. import _execute, _torch_op
+from .._torch_exact import native
 from ..schedule import AUTO, TORCH, Choice, resolve
 
 #: What the preparation before the exchange has done already.
@@ -128,7 +129,7 @@ def attend(
     choice = resolve(recipe, None, q.shape[1], k.shape[1])
     if choice.recipe == TORCH:
         qkv = (x.transpose(1, 2) for x in (q, k, v))
-        out = torch.nn.functional.scaled_dot_product_attention(*qkv, scale=scale).transpose(1, 2)
+        out = native(*qkv, scale=scale).transpose(1, 2)
     else:
         out = _run_prepared(q, k, v, rotation, choice, scale)
     return _to_tokens(out, ranks, group) + value_mean.to(dtype)
