@@ -94,12 +94,15 @@ double accumulator_value(Accumulate out, uint32_t bits) {
                                  : static_cast<double>(std::bit_cast<float>(bits));
 }
 
-// v towards zero to `kept` fraction bits in float's exponent range; |v| < 2^53 quanta, so this is
-// exact.
+// v towards zero to `kept` fraction bits in float's exponent range.
 uint32_t cut_to_float(double v, int kept) {
   if (v == 0.0) return 0;
-  const int quantum = std::max(std::ilogb(v), -126) - kept;
-  const double cut = std::ldexp(std::trunc(std::ldexp(v, -quantum)), quantum);
+  if (std::fabs(v) < 0x1p-126) {  // subnormal: the quantum is fixed
+    const double quantum = std::ldexp(1.0, -126 - kept);
+    return std::bit_cast<uint32_t>(static_cast<float>(std::trunc(v / quantum) * quantum));
+  }
+  const uint64_t dropped = (uint64_t{1} << (52 - kept)) - 1;
+  const auto cut = std::bit_cast<double>(std::bit_cast<uint64_t>(v) & ~dropped);
   return std::bit_cast<uint32_t>(static_cast<float>(cut));
 }
 

@@ -35,21 +35,19 @@ uint32_t warp_broadcast(const char* name, uint32_t v, Where where) {
   return collect(name, 0, v, where, [](const Inputs& in, int) { return in[0]; });
 }
 
-// Shuffles read a lane that each lane chooses for itself, so the choice is not part of the key.
+// Each lane chooses the lane it reads, so the choice is not part of the key.
 uint32_t shuffle(uint32_t v, int source, Where where) {
-  const int lane = source & 31;
-  std::array<uint32_t, 32> all;
-  struct Gather {
-    uint32_t in;
-    std::array<uint32_t, 32>* out;
-  } mine{v, &all};
+  struct Read {
+    uint32_t in, out;
+    int source;
+  } mine{v, 0, source & 31};
   machine().converge("shfl.sync", 0, where, &mine, [](Warp&, const std::array<void*, 32>& args) {
-    for (void* to : args) {
-      for (size_t i = 0; i < 32; ++i)
-        (*static_cast<Gather*>(to)->out)[i] = static_cast<Gather*>(args[i])->in;
+    for (void* lane : args) {
+      auto& to = *static_cast<Read*>(lane);
+      to.out = static_cast<Read*>(args[static_cast<size_t>(to.source)])->in;
     }
   });
-  return all[static_cast<size_t>(lane)];
+  return mine.out;
 }
 
 uint32_t shuffle_xor(uint32_t v, int mask, Where where) {
