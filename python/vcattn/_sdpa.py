@@ -34,7 +34,7 @@ def sdpa(
     import torch
 
     from ._torch_attention import autocast
-    from ._torch_exact import native
+    from ._torch_exact import heads_of, native
     from ._torch_op import handed_back
 
     if dropout_p > 0.0:
@@ -42,9 +42,9 @@ def sdpa(
     reason = _refusal(query, key, value, attn_mask, is_causal, enable_gqa)
     if reason:
         handed_back(reason)
-        return native(
-            query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
+        if enable_gqa:
+            key, value = heads_of(query, key, value)
+        return native(query, key, value, attn_mask, 0.0, is_causal, scale=scale)
     query, key, value = autocast(query, key, value)
     out: torch.Tensor = torch.ops.vcattn.attention(
         query, key, value, attn_mask, scale=scale, causal=is_causal, recipe=str(recipe or ""),

@@ -11,6 +11,14 @@ from .errors import UnsupportedError
 native = torch._C._nn.scaled_dot_product_attention
 
 
+def heads_of(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """k and v with every head repeated until they have q's count (PyTorch 2.4 has no GQA)."""
+    repeats = q.shape[-3] // k.shape[-3]
+    if repeats == 1:
+        return k, v
+    return k.repeat_interleave(repeats, -3), v.repeat_interleave(repeats, -3)
+
+
 def exact(
     q: Tensor,
     k: Tensor,
@@ -28,9 +36,7 @@ def exact(
         tensor if it is not wanted.
     """
     k, v = k.to(q.dtype), v.to(q.dtype)
-    if k.shape[1] != q.shape[1]:
-        repeats = q.shape[1] // k.shape[1]
-        k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    k, v = heads_of(q, k, v)
     if (causal and q.shape[2] != k.shape[2]) or (
         causal and (mask is not None or key_lengths is not None)
     ):

@@ -22,9 +22,9 @@ def native(q, k, v, heads, mask=None, attn_precision=None, skip_reshape=False,
         q, k, v = (x.unflatten(2, (-1, dim)).transpose(1, 2) for x in (q, k, v))
     if mask is not None and mask.dim() == 3:
         mask = mask[:, None]
-    out = F.scaled_dot_product_attention(
-        q, k, v, mask, scale=kwargs.get("scale"), enable_gqa=kwargs.get("enable_gqa", False)
-    )
+    if kwargs.get("enable_gqa"):
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    out = F.scaled_dot_product_attention(q, k, v, mask, scale=kwargs.get("scale"))
     return out if skip_output_reshape else out.transpose(1, 2).flatten(2)
 
 
