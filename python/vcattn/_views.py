@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -95,8 +96,13 @@ def _reject_dtype(name: str, dtype: object) -> InvalidArgumentError:
     )
 
 
+@functools.cache
+def _torch_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _torch_view(tensor: Any, name: str) -> View:
-    dtype = str(tensor.dtype)[6:]
+    dtype = _torch_name(tensor.dtype)
     if dtype not in DTYPES:
         raise _reject_dtype(name, dtype)
     device = tensor.device
