@@ -66,7 +66,8 @@ def _lse_shape(inputs: Inputs) -> tuple[int, ...]:
 def _from_numpy(like: Any) -> Any:
     """Conversion from NumPy to the namespace of ``like``; identity if it names none."""
     namespace = getattr(like, "__array_namespace__", None)
-    convert = getattr(namespace(), "from_dlpack", None) if namespace else None
+    # NumPy exports no bfloat16 by DLPack, so ``asarray`` and not ``from_dlpack``.
+    convert = getattr(namespace(), "asarray", None) if namespace else None
     return convert or (lambda array: array)
 
 

@@ -48,12 +48,12 @@ def exact(
         mask = _combined(mask, visible[:, None, None, :])
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q.dtype)
-    if not return_lse:
-        out = native(q, k, v, mask, is_causal=causal, scale=scale)
-        return out, q.new_empty(0, dtype=torch.float32)
     if q.shape[2] == 0 or k.shape[2] == 0:
         hidden = torch.full(q.shape[:3], -torch.inf, dtype=torch.float32, device=q.device)
         return torch.zeros_like(q), hidden
+    if not return_lse:
+        out = native(q, k, v, mask, is_causal=causal, scale=scale)
+        return out, q.new_empty(0, dtype=torch.float32)
     return _with_lse(q, k, v, mask, scale, causal)
 
 

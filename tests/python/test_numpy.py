@@ -171,6 +171,21 @@ def test_dlpack_producers(normal):
     assert np.array_equal(out, vcattn.attention(q, k, v))
 
 
+class Namespaced(Producer):
+    """An array of a library with a namespace of its own, as JAX's are."""
+
+    def __array_namespace__(self):
+        return type("Namespace", (), {"asarray": staticmethod(Producer)})
+
+
+def test_results_are_of_the_caller_s_kind(normal):
+    q, k, v = (normal(1, 2, 30, 64) for _ in range(3))
+    out, lse = vcattn.attention(*(Namespaced(x) for x in (q, k, v)), return_lse=True)
+    expected = vcattn.attention(q, k, v, return_lse=True)
+    assert isinstance(out, Producer) and isinstance(lse, Producer)
+    assert np.array_equal(out.array, expected[0]) and np.array_equal(lse.array, expected[1])
+
+
 def test_threads_agree_with_serial_calls(normal):
     inputs = [[normal(1, 2, 100, 64) for _ in range(3)] for _ in range(6)]
     expected = [vcattn.attention(*x) for x in inputs]

@@ -264,3 +264,30 @@ def test_lse_rows_are_in_order(tensors):
     expected = reference(q, k, k)[1]
     assert np.abs(lse.numpy() - expected).max() <= 0.05 * np.abs(expected).max()
     assert np.corrcoef(lse.numpy().ravel(), expected.ravel())[0, 1] > 0.999
+
+
+@pytest.mark.parametrize("given", [{}, {"mask": True}, {"key_lengths": [3, 20]}, {"causal": True}])
+@pytest.mark.parametrize("layout", ["BHSD", "BSHD"])
+def test_the_torch_recipe_is_exact(tensors, given, layout):
+    q, k, v = tensors(2, 4, 20, 32), tensors(2, 2, 20, 32) + 0.5, tensors(2, 2, 20, 32)
+    if "mask" in given:
+        given = {"mask": tensors(20, 20) > -1}
+    expected, expected_lse = reference(q, k, v, **given)
+    if layout == "BSHD":
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    out, lse = vcattn.attention(q, k, v, recipe="torch", return_lse=True, layout=layout, **given)
+    assert out.stride() == torch.empty_like(q).stride()
+    out = out.transpose(1, 2) if layout == "BSHD" else out
+    assert rel_l2(out, expected) < 1e-5
+    assert np.abs(lse.numpy() - expected_lse).max() < 1e-4
+
+
+def test_the_torch_recipe_refuses_what_it_cannot_do(tensors):
+    q, k = tensors(1, 1, 8, 32), tensors(1, 1, 20, 32)
+    with pytest.raises(NotImplementedError, match="bottom-right"):
+        vcattn.attention(q, k, k, recipe="torch", causal=True)
+    rope = (tensors(20, 4), tensors(20, 4))
+    with pytest.raises(NotImplementedError, match="rope"):
+        vcattn.attention(q, k, k, recipe="torch", k_rope=rope)
+    out, lse = vcattn.attention(q, k[:, :, :0], k[:, :, :0], recipe="torch", return_lse=True)
+    assert torch.all(out == 0) and torch.all(lse == -torch.inf)
