@@ -1,0 +1,31 @@
+// A row of the public bug table as tests: one per recipe, named after the row.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "vcattn/options.h"
+
+namespace vcattn::test {
+
+struct BugCase {
+  /// "ACC-05"; the test is Suite.ACC_05_vc8.
+  std::string id;
+  /// Names of recipes, each one test; empty: one test, with the default recipe.
+  std::vector<std::string> recipes;
+  std::function<void(const Recipe&)> body;
+};
+
+/// Registers the cases of one category; call it from a static initializer.
+bool register_cases(const char* suite, const std::vector<BugCase>& cases);
+
+/// Recipes by what a row is about.
+inline const std::vector<std::string> kVc8{"vc8", "vc8-paper", "vc8-exp", "vc8-fast"};
+/// Every recipe of 8 bits, the published ones of others included.
+inline const std::vector<std::string> kAll8{"vc8",      "vc8-paper", "vc8-exp",
+                                            "vc8-fast", "sage2",     "fp8"};
+inline const std::vector<std::string> kAll{"vc8",   "vc8-paper", "vc8-exp", "vc8-fast", "vc4",
+                                           "sage2", "sage3",     "fp8",     "exact"};
+
+}  // namespace vcattn::test
