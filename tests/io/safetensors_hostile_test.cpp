@@ -1,6 +1,7 @@
 // Files that lie: each is refused with one line that names the file and the lie.
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct Lie {
   const char* name;
   std::string image;
   const char* message;  ///< part of it
+
+  friend void PrintTo(const Lie& lie, std::ostream* stream) { *stream << lie.name; }
 };
 
 std::string entry(const std::string& name, const std::string& dtype, const std::string& shape,
