@@ -1,5 +1,4 @@
-// Rows of Q, K and V as the preparation kernels read them: eight channels to a thread, kDim / 8
-// neighbouring lanes to a row.
+// Rows of Q, K and V as the preparation kernels read them.
 #pragma once
 
 #include "cuda/device_view.h"
@@ -11,21 +10,37 @@ namespace vcattn::cuda::prepare {
 
 inline constexpr int kThreads = 256;
 inline constexpr int kTileRows = 128;
-inline constexpr int kLaneChannels = 8;
+inline constexpr int kPacket = 8;  ///< 16-bit channels in one access
 
-template <int kDim>
-inline constexpr int kRowLanes = kDim / kLaneChannels;
-/// Rows that a block reads at once.
-template <int kDim>
-inline constexpr int kBlockRows = kThreads / kRowLanes<kDim>;
-
+/// kCount neighbouring channels of a row, one thread's share.
+template <int kCount>
 struct Channels {
-  float v[kLaneChannels];
+  float v[kCount];
   VC_DEVICE float& operator[](int i) { return v[i]; }
   VC_DEVICE float operator[](int i) const { return v[i]; }
 };
 
-VC_DEVICE Channels zero_channels() { return {}; }
+/// How a block's threads share the rows of a tile: kCount channels to a thread, kDim / kCount
+/// neighbouring lanes to a row.
+template <int kDim_, int kCount_>
+struct RowSplit {
+  static constexpr int kDim = kDim_, kCount = kCount_;
+  static constexpr int kLanes = kDim / kCount;
+  static constexpr int kBlockRows = kThreads / kLanes;
+  static constexpr int kRows = kTileRows / kBlockRows;  ///< of a tile, per thread
+  using Share = Channels<kCount>;
+
+  VC_DEVICE static int lane() { return ptx::thread_index() % kLanes; }
+  VC_DEVICE static int first_channel() { return lane() * kCount; }
+  VC_DEVICE static int first_row() { return ptx::thread_index() / kLanes; }
+};
+
+/// For sums and copies: whole warps read whole rows.
+template <int kDim>
+using WideSplit = RowSplit<kDim, kPacket>;
+/// For the Hadamard transform: most of its stages stay inside a thread.
+template <int kDim>
+using DeepSplit = RowSplit<kDim, kDim / 8 < 16 ? 16 : kDim / 8>;
 
 VC_DEVICE float load_element(const InputView& view, std::int64_t at) {
   if (view.dtype == DType::kF32) {
@@ -36,35 +51,13 @@ VC_DEVICE float load_element(const InputView& view, std::int64_t at) {
   return view.dtype == DType::kBF16 ? ptx::float_from_bf16(bits) : ptx::float_from_f16(bits);
 }
 
-/// Channels first .. first + 7 of a row; those beyond the tensor's own are zero.
-VC_DEVICE Channels load_channels(const InputView& view, std::int64_t row, int first) {
-  Channels x = zero_channels();
-  const std::int64_t at = row + first * view.stride[3];
-  const int bytes = view.dtype == DType::kF32 ? 4 : 2;
-  const auto address = reinterpret_cast<std::uintptr_t>(view.data) + at * bytes;
-  if (view.stride[3] == 1 && first + kLaneChannels <= view.dim && address % 16 == 0) {
-    if (view.dtype == DType::kF32) {
-      VC_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const auto four = ptx::load_global_constant<ptx::Vec<float, 4>>(
-            static_cast<const float*>(view.data) + at + 4 * half);
-        VC_UNROLL
-        for (int i = 0; i < 4; ++i) x[4 * half + i] = four[i];
-      }
-      return x;
-    }
-    const auto eight = ptx::load_global_constant<ptx::Vec<std::uint16_t, 8>>(
-        static_cast<const std::uint16_t*>(view.data) + at);
-    VC_UNROLL
-    for (int i = 0; i < kLaneChannels; ++i) {
-      x[i] = view.dtype == DType::kBF16 ? ptx::float_from_bf16(eight[i])
-                                        : ptx::float_from_f16(eight[i]);
-    }
-    return x;
-  }
+/// Channels first .. first + kCount - 1 of a row; those beyond the tensor's own are zero.
+template <int kCount>
+VC_DEVICE Channels<kCount> load_channels(const InputView& view, std::int64_t row, int first) {
+  Channels<kCount> x = {};
   VC_UNROLL
-  for (int i = 0; i < kLaneChannels; ++i) {
-    if (first + i < view.dim) x[i] = load_element(view, at + i * view.stride[3]);
+  for (int i = 0; i < kCount; ++i) {
+    if (first + i < view.dim) x[i] = load_element(view, row + (first + i) * view.stride[3]);
   }
   return x;
 }
@@ -74,67 +67,73 @@ template <int kDim>
 VC_DEVICE bool is_packed(const InputView& view) {
   const std::int64_t strides = view.stride[0] | view.stride[1] | view.stride[2];
   return view.dtype != DType::kF32 && view.dim == kDim && view.stride[3] == 1 &&
-         strides % kLaneChannels == 0 && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
+         strides % kPacket == 0 && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
+}
+
+/// Converts and hands over what for_each_row has read; the format is known, so that an element
+/// costs one instruction.
+template <class Split, bool kBf16, class Raw, class Use>
+VC_DEVICE void use_packets(const Raw& raw, const Use& use) {
+  VC_UNROLL
+  for (int i = 0; i < Split::kRows; ++i) {
+    typename Split::Share x;
+    VC_UNROLL
+    for (int c = 0; c < Split::kCount; ++c) {
+      const std::uint32_t word = raw[i][c / kPacket][c % kPacket / 2];
+      if constexpr (kBf16) {
+        x[c] = numerics::bits_float(c % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
+      } else {
+        x[c] = ptx::float_from_f16(static_cast<std::uint16_t>(word >> (16 * (c % 2))));
+      }
+    }
+    use(i * Split::kBlockRows + Split::first_row(), x);
+  }
 }
 
 /// Reads the rows of a tile that belong to this thread and calls use(row, channels) for each.
 /// row_at(row) is the offset of a row of the tile, or -1 for one that is all zeros. All rows of a
 /// packed view are in flight before the first is used.
-template <int kDim, class RowAt, class Use>
+template <class Split, class RowAt, class Use>
 VC_DEVICE void for_each_row(const InputView& view, const RowAt& row_at, const Use& use) {
-  constexpr int kRows = kTileRows / kBlockRows<kDim>;
-  const int channel = ptx::thread_index() % kRowLanes<kDim> * kLaneChannels;
-  const int first = ptx::thread_index() / kRowLanes<kDim>;
-  if (!is_packed<kDim>(view)) {
-    for (int i = 0; i < kRows; ++i) {
-      const int row = i * kBlockRows<kDim> + first;
+  using Share = typename Split::Share;
+  if (!is_packed<Split::kDim>(view)) {
+    VC_NO_UNROLL
+    for (int i = 0; i < Split::kRows; ++i) {
+      const int row = i * Split::kBlockRows + Split::first_row();
       const std::int64_t at = row_at(row);
-      use(row, at < 0 ? zero_channels() : load_channels(view, at, channel));
+      use(row, at < 0 ? Share{} : load_channels<Split::kCount>(view, at, Split::first_channel()));
     }
     return;
   }
-  ptx::Vec<std::uint32_t, 4> raw[kRows];
+  constexpr int kPackets = Split::kCount / kPacket;
+  ptx::Vec<std::uint32_t, 4> raw[Split::kRows][kPackets];
   VC_UNROLL
-  for (int i = 0; i < kRows; ++i) {
-    const std::int64_t at = row_at(i * kBlockRows<kDim> + first);
-    raw[i] = {};
-    if (at >= 0) {
-      raw[i] = ptx::load_global_constant<ptx::Vec<std::uint32_t, 4>>(
-          static_cast<const std::uint16_t*>(view.data) + at + channel);
+  for (int i = 0; i < Split::kRows; ++i) {
+    const std::int64_t at = row_at(i * Split::kBlockRows + Split::first_row());
+    const auto* row = static_cast<const std::uint16_t*>(view.data) + at + Split::first_channel();
+    VC_UNROLL
+    for (int j = 0; j < kPackets; ++j) {
+      raw[i][j] = {};
+      if (at >= 0) {
+        raw[i][j] = ptx::load_global_constant<ptx::Vec<std::uint32_t, 4>>(row + j * kPacket);
+      }
     }
   }
-  const bool bf16 = view.dtype == DType::kBF16;
-  VC_UNROLL
-  for (int i = 0; i < kRows; ++i) {
-    Channels x;
-    VC_UNROLL
-    for (int c = 0; c < kLaneChannels; ++c) {
-      const auto bits = static_cast<std::uint16_t>(raw[i][c / 2] >> (16 * (c % 2)));
-      x[c] = bf16 ? ptx::float_from_bf16(bits) : ptx::float_from_f16(bits);
-    }
-    use(i * kBlockRows<kDim> + first, x);
+  if (view.dtype == DType::kBF16) {
+    use_packets<Split, true>(raw, use);
+  } else {
+    use_packets<Split, false>(raw, use);
   }
-}
-
-VC_DEVICE Channels load_floats(const float* row, int first) {
-  Channels x;
-  VC_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const auto four = ptx::load_global_constant<ptx::Vec<float, 4>>(row + first + 4 * half);
-    VC_UNROLL
-    for (int i = 0; i < 4; ++i) x[4 * half + i] = four[i];
-  }
-  return x;
 }
 
 /// numerics::hadamard_in_place, spread over the lanes of a row: the same operations in the same
-/// order.
-template <int kDim>
-VC_DEVICE void hadamard(Channels& x) {
+/// order. (-x + y is y - x, rounded once as well.)
+template <class Split>
+VC_DEVICE void hadamard(typename Split::Share& x) {
   VC_UNROLL
-  for (int h = 1; h < kLaneChannels; h *= 2) {
+  for (int h = 1; h < Split::kCount; h *= 2) {
     VC_UNROLL
-    for (int i = 0; i < kLaneChannels; ++i) {
+    for (int i = 0; i < Split::kCount; ++i) {
       if ((i & h) != 0) continue;
       const float a = x[i], b = x[i + h];
       x[i] = numerics::add_rn(a, b);
@@ -142,40 +141,57 @@ VC_DEVICE void hadamard(Channels& x) {
     }
   }
   VC_UNROLL
-  for (int lane_bit = 1; lane_bit < kRowLanes<kDim>; lane_bit *= 2) {
-    const bool upper = (ptx::lane_index() & lane_bit) != 0;
+  for (int lane_bit = 1; lane_bit < Split::kLanes; lane_bit *= 2) {
+    const float sign = (ptx::lane_index() & lane_bit) != 0 ? -1.0f : 1.0f;
     VC_UNROLL
-    for (int i = 0; i < kLaneChannels; ++i) {
-      const float other = ptx::shuffle_xor(x[i], lane_bit);
-      x[i] = upper ? numerics::sub_rn(other, x[i]) : numerics::add_rn(x[i], other);
+    for (int i = 0; i < Split::kCount; ++i) {
+      x[i] = numerics::fma_rn(sign, x[i], ptx::shuffle_xor(x[i], lane_bit));
     }
   }
   VC_UNROLL
-  for (int i = 0; i < kLaneChannels; ++i) {
-    x[i] = numerics::mul_rn(x[i], numerics::hadamard_scale(kDim));
+  for (int i = 0; i < Split::kCount; ++i) {
+    x[i] = numerics::mul_rn(x[i], numerics::hadamard_scale(Split::kDim));
   }
 }
 
 /// Largest magnitude of a row, in all its lanes; NaN wins.
-template <int kDim>
-VC_DEVICE float row_abs_max(const Channels& x) {
+template <class Split>
+VC_DEVICE float row_abs_max(const typename Split::Share& x) {
   float most = 0.0f;
   VC_UNROLL
-  for (int i = 0; i < kLaneChannels; ++i) most = numerics::abs_max(most, x[i]);
+  for (int i = 0; i < Split::kCount; ++i) most = numerics::abs_max(most, x[i]);
   VC_UNROLL
-  for (int bit = 1; bit < kRowLanes<kDim>; bit *= 2) {
+  for (int bit = 1; bit < Split::kLanes; bit *= 2) {
     most = numerics::abs_max(most, ptx::shuffle_xor(most, bit));
   }
   return most;
 }
 
 /// Sum over the lanes of a row.
-template <int kDim>
+template <class Split>
 VC_DEVICE float row_sum(float x) {
   VC_UNROLL
-  for (int bit = 1; bit < kRowLanes<kDim>; bit *= 2) x += ptx::shuffle_xor(x, bit);
+  for (int bit = 1; bit < Split::kLanes; bit *= 2) x += ptx::shuffle_xor(x, bit);
   return x;
 }
+
+/// One float per channel, read by every thread for its own channels.
+template <int kDim>
+struct ChannelVector {
+  alignas(16) float v[kDim];
+
+  /// By the whole block; a block_sync must follow.
+  VC_DEVICE void load(const float* from) {
+    if (ptx::thread_index() < kDim) {
+      ptx::store_shared(&v[ptx::thread_index()],
+                        ptx::load_global_constant<float>(from + ptx::thread_index()));
+    }
+  }
+  /// Channels first .. first + 3.
+  VC_DEVICE ptx::Vec<float, 4> four(int first) const {
+    return ptx::load_shared<ptx::Vec<float, 4>>(&v[first]);
+  }
+};
 
 /// Visible keys of a batch entry.
 VC_DEVICE int key_count(const std::int32_t* lengths, int batch, int all) {

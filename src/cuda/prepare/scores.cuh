@@ -8,39 +8,28 @@
 
 namespace vcattn::cuda::prepare {
 
-/// Eight codes of a row.
-using EightCodes = ptx::Vec<std::uint32_t, 2>;
+/// Sixteen codes of a row, one access.
+using Codes = ptx::Vec<std::uint32_t, 4>;
 
-/// numerics::int8_quantize of eight values. The sum with 1.5 * 2^23 rounds to an integer, ties to
-/// even, and leaves it in the low byte.
-VC_DEVICE EightCodes int8_codes(const Channels& x, float inverse) {
-  EightCodes codes;
+/// numerics::int8_quantize of four values. The sum with 1.5 * 2^23 rounds to an integer, ties to
+/// even, and leaves it in the low byte; the scale keeps it within 127.
+VC_DEVICE std::uint32_t int8_codes(const float (&x)[4], float inverse) {
+  std::uint32_t bits[4];
   VC_UNROLL
-  for (int w = 0; w < 2; ++w) {
-    std::uint32_t bits[4];
-    VC_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const float scaled = numerics::clip(numerics::mul_rn(x[4 * w + i], inverse), -127.0f, 127.0f);
-      bits[i] = numerics::float_bits(numerics::add_rn(scaled, 12582912.0f));
-    }
-    codes[w] = ptx::permute_bytes(ptx::permute_bytes(bits[0], bits[1], 0x0040),
-                                  ptx::permute_bytes(bits[2], bits[3], 0x0040), 0x5410);
+  for (int i = 0; i < 4; ++i) {
+    bits[i] = numerics::float_bits(numerics::add_rn(numerics::mul_rn(x[i], inverse), 12582912.0f));
   }
-  return codes;
+  return ptx::permute_bytes(ptx::permute_bytes(bits[0], bits[1], 0x0040),
+                            ptx::permute_bytes(bits[2], bits[3], 0x0040), 0x5410);
 }
 
-/// numerics::e4m3_quantize of eight values (a NaN gives the NaN code: its scale is NaN anyway).
-VC_DEVICE EightCodes e4m3_codes(const Channels& x, float inverse) {
-  EightCodes codes;
-  VC_UNROLL
-  for (int w = 0; w < 2; ++w) {
-    const std::uint32_t lo = ptx::e4m3x2_from_floats(numerics::mul_rn(x[4 * w], inverse),
-                                                     numerics::mul_rn(x[4 * w + 1], inverse));
-    const std::uint32_t hi = ptx::e4m3x2_from_floats(numerics::mul_rn(x[4 * w + 2], inverse),
-                                                     numerics::mul_rn(x[4 * w + 3], inverse));
-    codes[w] = lo | hi << 16;
-  }
-  return codes;
+/// numerics::e4m3_quantize of four values (a NaN gives the NaN code: its scale is NaN anyway).
+VC_DEVICE std::uint32_t e4m3_codes(const float (&x)[4], float inverse) {
+  const std::uint32_t lo =
+      ptx::e4m3x2_from_floats(numerics::mul_rn(x[0], inverse), numerics::mul_rn(x[1], inverse));
+  const std::uint32_t hi =
+      ptx::e4m3x2_from_floats(numerics::mul_rn(x[2], inverse), numerics::mul_rn(x[3], inverse));
+  return lo | hi << 16;
 }
 
 /// What the attention kernel is told of a query row (its RowScale), and the reciprocal of the row's
@@ -52,7 +41,7 @@ struct QueryScale {
 /// How scores are represented, as far as preparation is concerned.
 struct Int8Format {
   VC_DEVICE static numerics::QuantScale key_scale(float amax) { return numerics::int8_scale(amax); }
-  VC_DEVICE static EightCodes encode(const Channels& x, float inverse) {
+  VC_DEVICE static std::uint32_t encode(const float (&x)[4], float inverse) {
     return int8_codes(x, inverse);
   }
   VC_DEVICE static QueryScale query_scale(float amax, float codes_per_score, float k_scale) {
@@ -70,15 +59,30 @@ struct E4m3Format {
   VC_DEVICE static numerics::QuantScale key_scale(float amax) {
     return numerics::score_half_key_scale(amax);
   }
-  VC_DEVICE static EightCodes encode(const Channels& x, float inverse) {
+  VC_DEVICE static std::uint32_t encode(const float (&x)[4], float inverse) {
     return e4m3_codes(x, inverse);
   }
   VC_DEVICE static QueryScale query_scale(float amax, float codes_per_score, float k_scale) {
-    const numerics::ScoreHalfRow row =
-        numerics::score_half_row(amax, numerics::mul_rn(codes_per_score, k_scale));
-    return {row.multiplier, 0.0f, row.inverse};
+    return {1.0f, 0.0f, numerics::score_half_query_factor(amax, codes_per_score, k_scale)};
   }
 };
+
+/// Writes this thread's channels of a row into the image of its tile.
+template <class Format, class Split>
+VC_DEVICE void store_codes(std::uint8_t* image, int row, const typename Split::Share& x,
+                           float inverse) {
+  VC_UNROLL
+  for (int c = 0; c < Split::kCount; c += 16) {
+    Codes codes;
+    VC_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      const int at = c + 4 * w;
+      codes[w] = Format::encode({x[at], x[at + 1], x[at + 2], x[at + 3]}, inverse);
+    }
+    ptx::store_global(
+        image + sm90::score_operand_offset<Split::kDim>(row, Split::first_channel() + c), codes);
+  }
+}
 
 /// A tile of K: smoothed, permuted, quantized with the head's scale.
 template <int kDim, class Format>
@@ -94,20 +98,19 @@ struct QuantizeKeysKernel {
     int tiles = 0;
     std::uint8_t* image = nullptr;
   };
-  struct SharedStorage {
-    char unused;
-  };
+  using Split = DeepSplit<kDim>;
+  using SharedStorage = Smoother<kDim>;
 
-  VC_DEVICE static void run(const Params& p, SharedStorage&) {
+  VC_DEVICE static void run(const Params& p, SharedStorage& smooth) {
     const ptx::Index3 block = ptx::block_index();
     const int count = key_count(p.lengths, block.z, p.k.tokens);
     const std::int64_t head = static_cast<std::int64_t>(block.z) * p.k.heads + block.y;
     const float amax = numerics::bits_float(ptx::load_global<std::uint32_t>(p.maximum + head));
     const float inverse = Format::key_scale(amax).inverse;
     std::uint8_t* image = p.image + (head * p.tiles + block.x) * (kTileRows * kDim);
-    const int lane = ptx::thread_index() % kRowLanes<kDim>;
-    const Smoother<kDim> smooth(p.mean + head * kDim, p.inverse_balance + head * kDim);
-    for_each_row<kDim>(
+    smooth.load(p.mean + head * kDim, p.inverse_balance + head * kDim);
+    ptx::block_sync();
+    for_each_row<Split>(
         p.k,
         [&](int row) {
           const int position = block.x * kTileRows + row;
@@ -118,12 +121,10 @@ struct QuantizeKeysKernel {
                   : ptx::load_global_constant<std::int32_t>(p.order + head * p.k.tokens + position);
           return p.k.row_offset(block.z, block.y, token);
         },
-        [&](int row, Channels x) {
+        [&](int row, typename Split::Share x) {
           smooth(x);
-          EightCodes codes = Format::encode(x, inverse);
-          if (block.x * kTileRows + row >= count) codes = {};
-          ptx::store_global(image + sm90::score_operand_offset<kDim>(row, lane * kLaneChannels),
-                            codes);
+          if (block.x * kTileRows + row >= count) x = {};
+          store_codes<Format, Split>(image, row, x, inverse);
         });
   }
 };
@@ -131,7 +132,7 @@ struct QuantizeKeysKernel {
 /// A tile of Q: balanced, rotated, quantized row by row.
 template <int kDim, class Format>
 struct QuantizeQueriesKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 2;
+  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 3;
   struct Params {
     InputView q;
     const float* mean = nullptr;  ///< of K: for the LSE
@@ -143,11 +144,12 @@ struct QuantizeQueriesKernel {
     float* row_scale = nullptr;
     float* lse_shift = nullptr;  ///< nullptr: no LSE wanted
   };
+  using Split = DeepSplit<kDim>;
   struct SharedStorage {
-    char unused;
+    ChannelVector<kDim> mean, balance;
   };
 
-  VC_DEVICE static void run(const Params& p, SharedStorage&) {
+  VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
     const ptx::Index3 block = ptx::block_index();
     const std::int64_t head = static_cast<std::int64_t>(block.z) * p.q.heads + block.y;
     const std::int64_t kv_head = head / p.group;
@@ -156,24 +158,28 @@ struct QuantizeQueriesKernel {
     const float codes_per_score = numerics::mul_rn(p.score_scale, numerics::kCodesPerNat);
     const std::int64_t tile = head * p.tiles + block.x;
     std::uint8_t* image = p.image + tile * (kTileRows * kDim);
-    const int lane = ptx::thread_index() % kRowLanes<kDim>;
-    const Channels balance = load_floats(p.balance + kv_head * kDim, lane * kLaneChannels);
-    for_each_row<kDim>(
+    shared.mean.load(p.mean + kv_head * kDim);
+    shared.balance.load(p.balance + kv_head * kDim);
+    ptx::block_sync();
+    for_each_row<Split>(
         p.q,
         [&](int row) {
           const int token = block.x * kTileRows + row;
           return token < p.q.tokens ? p.q.row_offset(block.z, block.y, token) : std::int64_t{-1};
         },
-        [&](int row, Channels x) {
-          if (p.lse_shift != nullptr) store_lse_shift(p, x, kv_head, tile * kTileRows + row, lane);
+        [&](int row, typename Split::Share x) {
+          if (p.lse_shift != nullptr) store_lse_shift(p, shared, x, tile * kTileRows + row);
           VC_UNROLL
-          for (int c = 0; c < kLaneChannels; ++c) x[c] = numerics::mul_rn(x[c], balance[c]);
-          hadamard<kDim>(x);
+          for (int c = 0; c < Split::kCount; c += 4) {
+            const auto s = shared.balance.four(Split::first_channel() + c);
+            VC_UNROLL
+            for (int i = 0; i < 4; ++i) x[c + i] = numerics::mul_rn(x[c + i], s[i]);
+          }
+          hadamard<Split>(x);
           const QueryScale scale =
-              Format::query_scale(row_abs_max<kDim>(x), codes_per_score, k_scale);
-          ptx::store_global(image + sm90::score_operand_offset<kDim>(row, lane * kLaneChannels),
-                            Format::encode(x, scale.inverse));
-          if (lane == 0) {
+              Format::query_scale(row_abs_max<Split>(x), codes_per_score, k_scale);
+          store_codes<Format, Split>(image, row, x, scale.inverse);
+          if (Split::lane() == 0) {
             ptx::store_global(p.row_scale + (tile * kTileRows + row) * 2,
                               ptx::Vec<float, 2>{{scale.multiplier, scale.span}});
           }
@@ -182,14 +188,17 @@ struct QuantizeQueriesKernel {
 
  private:
   /// What the mean key took from the scores of this row.
-  VC_DEVICE static void store_lse_shift(const Params& p, const Channels& x, std::int64_t kv_head,
-                                        std::int64_t row, int lane) {
-    const Channels mean = load_floats(p.mean + kv_head * kDim, lane * kLaneChannels);
+  VC_DEVICE static void store_lse_shift(const Params& p, const SharedStorage& shared,
+                                        const typename Split::Share& x, std::int64_t row) {
     float dot = 0.0f;
     VC_UNROLL
-    for (int c = 0; c < kLaneChannels; ++c) dot = numerics::fma_rn(x[c], mean[c], dot);
-    dot = row_sum<kDim>(dot);
-    if (lane == 0) ptx::store_global(p.lse_shift + row, dot * p.score_scale);
+    for (int c = 0; c < Split::kCount; c += 4) {
+      const auto mean = shared.mean.four(Split::first_channel() + c);
+      VC_UNROLL
+      for (int i = 0; i < 4; ++i) dot = numerics::fma_rn(x[c + i], mean[i], dot);
+    }
+    dot = row_sum<Split>(dot);
+    if (Split::lane() == 0) ptx::store_global(p.lse_shift + row, dot * p.score_scale);
   }
 };
 

@@ -18,39 +18,39 @@ struct TileSumsKernel {
     int stride = 1;         ///< every stride-th tile is summed: a sample
     float* sums = nullptr;  ///< (batch, heads, tiles, 2, kDim)
   };
+  using Split = WideSplit<kDim>;
   struct SharedStorage {
-    alignas(16) float partial[2][kBlockRows<kDim>][kDim];
+    alignas(16) float partial[2][Split::kBlockRows][kDim];
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
     const ptx::Index3 block = ptx::block_index();
     const int count = key_count(p.lengths, block.z, p.x.tokens);
-    const int lane = ptx::thread_index() % kRowLanes<kDim>;
-    const int first_row = ptx::thread_index() / kRowLanes<kDim>;
-    Channels sum = zero_channels(), squares = zero_channels();
-    for_each_row<kDim>(
+    typename Split::Share sum = {}, squares = {};
+    for_each_row<Split>(
         p.x,
         [&](int row) {
           const int token = block.x * p.stride * kTileRows + row;
           return token < count ? p.x.row_offset(block.z, block.y, token) : std::int64_t{-1};
         },
-        [&](int, const Channels& x) {
+        [&](int, const typename Split::Share& x) {
           VC_UNROLL
-          for (int c = 0; c < kLaneChannels; ++c) {
+          for (int c = 0; c < Split::kCount; ++c) {
             sum[c] += x[c];
             squares[c] = numerics::fma_rn(x[c], x[c], squares[c]);
           }
         });
     VC_UNROLL
-    for (int c = 0; c < kLaneChannels; ++c) {
-      ptx::store_shared(&shared.partial[0][first_row][lane * kLaneChannels + c], sum[c]);
-      ptx::store_shared(&shared.partial[1][first_row][lane * kLaneChannels + c], squares[c]);
+    for (int c = 0; c < Split::kCount; ++c) {
+      const int row = Split::first_row(), channel = Split::first_channel() + c;
+      ptx::store_shared(&shared.partial[0][row][channel], sum[c]);
+      ptx::store_shared(&shared.partial[1][row][channel], squares[c]);
     }
     ptx::block_sync();
     if (ptx::thread_index() >= 2 * kDim) return;
     const int which = ptx::thread_index() / kDim, channel = ptx::thread_index() % kDim;
     float total = 0.0f;
-    for (int r = 0; r < kBlockRows<kDim>; ++r) {
+    for (int r = 0; r < Split::kBlockRows; ++r) {
       total += ptx::load_shared<float>(&shared.partial[which][r][channel]);
     }
     const std::int64_t tile =
@@ -138,29 +138,33 @@ struct ChannelStatisticsKernel {
 /// A key as it is quantized: minus the mean, balanced, rotated.
 template <int kDim>
 struct Smoother {
-  Channels mean, inverse_balance;
+  using Split = DeepSplit<kDim>;
+  ChannelVector<kDim> mean, inverse_balance;
 
-  VC_DEVICE Smoother(const float* head_mean, const float* head_inverse_balance)
-      : mean(load_floats(head_mean, first_channel())),
-        inverse_balance(load_floats(head_inverse_balance, first_channel())) {}
-
-  VC_DEVICE static int first_channel() {
-    return ptx::thread_index() % kRowLanes<kDim> * kLaneChannels;
+  /// By the whole block; a block_sync must follow.
+  VC_DEVICE void load(const float* head_mean, const float* head_inverse_balance) {
+    mean.load(head_mean);
+    inverse_balance.load(head_inverse_balance);
   }
 
-  VC_DEVICE void operator()(Channels& x) const {
+  VC_DEVICE void operator()(typename Split::Share& x) const {
     VC_UNROLL
-    for (int c = 0; c < kLaneChannels; ++c) {
-      x[c] = numerics::mul_rn(numerics::sub_rn(x[c], mean[c]), inverse_balance[c]);
+    for (int c = 0; c < Split::kCount; c += 4) {
+      const auto mu = mean.four(Split::first_channel() + c);
+      const auto s = inverse_balance.four(Split::first_channel() + c);
+      VC_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        x[c + i] = numerics::mul_rn(numerics::sub_rn(x[c + i], mu[i]), s[i]);
+      }
     }
-    hadamard<kDim>(x);
+    hadamard<Split>(x);
   }
 };
 
 /// The largest magnitude of a head's smoothed keys, as the bits of a float (numerics::abs_max).
 template <int kDim>
 struct KeyMaximumKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 2;
+  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 3;
   struct Params {
     InputView k;
     const std::int32_t* lengths = nullptr;
@@ -168,7 +172,9 @@ struct KeyMaximumKernel {
     const float* inverse_balance = nullptr;
     std::uint32_t* maximum = nullptr;  ///< (batch, kv heads), zero before
   };
+  using Split = DeepSplit<kDim>;
   struct SharedStorage {
+    Smoother<kDim> smooth;
     std::uint32_t most;
   };
 
@@ -176,23 +182,22 @@ struct KeyMaximumKernel {
     const ptx::Index3 block = ptx::block_index();
     const int count = key_count(p.lengths, block.z, p.k.tokens);
     const std::int64_t head = static_cast<std::int64_t>(block.z) * p.k.heads + block.y;
-    const int lane = ptx::thread_index() % kRowLanes<kDim>;
     if (ptx::thread_index() == 0) ptx::store_shared(&shared.most, 0u);
+    shared.smooth.load(p.mean + head * kDim, p.inverse_balance + head * kDim);
     ptx::block_sync();
-    const Smoother<kDim> smooth(p.mean + head * kDim, p.inverse_balance + head * kDim);
     float most = 0.0f;
-    for_each_row<kDim>(
+    for_each_row<Split>(
         p.k,
         [&](int row) {
           const int token = block.x * kTileRows + row;
           return token < count ? p.k.row_offset(block.z, block.y, token) : std::int64_t{-1};
         },
-        [&](int row, Channels x) {
-          smooth(x);
-          const float largest = row_abs_max<kDim>(x);
+        [&](int row, typename Split::Share x) {
+          shared.smooth(x);
+          const float largest = row_abs_max<Split>(x);
           if (block.x * kTileRows + row < count) most = numerics::abs_max(most, largest);
         });
-    if (lane == 0) ptx::atomic_max(&shared.most, numerics::float_bits(most));
+    if (Split::lane() == 0) ptx::atomic_max(&shared.most, numerics::float_bits(most));
     ptx::block_sync();
     if (ptx::thread_index() == 0) {
       ptx::atomic_max(p.maximum + head, ptx::load_shared<std::uint32_t>(&shared.most));

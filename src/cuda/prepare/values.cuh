@@ -27,9 +27,13 @@ template <int kDim>
 struct ValueStorage {
   static constexpr int kPitch = kDim + 4;  ///< columns of 16 bytes fall into different banks
   alignas(16) float tile[kTileRows][kPitch];
-  alignas(16) std::uint8_t image[kDim * kTileRows];
   alignas(16) float partial[kThreads];
   alignas(16) float mean[kDim];
+};
+
+template <int kDim>
+struct QuantizeStorage : ValueStorage<kDim> {
+  alignas(16) std::uint8_t image[kDim * kTileRows];
   alignas(16) float inverse[kDim];
 };
 
@@ -55,8 +59,8 @@ struct ValueTile {
 
   /// Rows in processing order; zeros behind the last.
   VC_DEVICE void load() {
-    const int channel = ptx::thread_index() % kRowLanes<kDim> * kLaneChannels;
-    for_each_row<kDim>(
+    using Split = WideSplit<kDim>;
+    for_each_row<Split>(
         p.v,
         [&](int row) {
           if (row >= valid) return std::int64_t{-1};
@@ -66,12 +70,12 @@ struct ValueTile {
                                                      p.order + kv_head * p.v.tokens + position);
           return p.v.row_offset(batch, head, token);
         },
-        [&](int row, const Channels& x) {
+        [&](int row, const typename Split::Share& x) {
           VC_UNROLL
           for (int half = 0; half < 2; ++half) {
             const ptx::Vec<float, 4> four{
                 {x[4 * half], x[4 * half + 1], x[4 * half + 2], x[4 * half + 3]}};
-            ptx::store_shared(&shared.tile[row][channel + 4 * half], four);
+            ptx::store_shared(&shared.tile[row][Split::first_channel() + 4 * half], four);
           }
         });
     ptx::block_sync();
@@ -107,7 +111,7 @@ inline constexpr float kLeastResidual = 5.9604644775390625e-8f;  // 2^-24
 /// First pass: the largest residual of every channel.
 template <int kDim>
 struct ValueMaximumKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 2;
+  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 3;
   using Params = ValueParams;
   using SharedStorage = ValueStorage<kDim>;
 
@@ -136,7 +140,7 @@ struct QuantizeValuesKernel {
   static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 2;
   static constexpr int kMeanGroup = sm90::kMeanGroup;
   using Params = ValueParams;
-  using SharedStorage = ValueStorage<kDim>;
+  using SharedStorage = QuantizeStorage<kDim>;
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
     ValueTile<kDim> tile(p, shared);
@@ -153,8 +157,7 @@ struct QuantizeValuesKernel {
     }
     ptx::block_sync();
     constexpr int kWarps = kThreads / ptx::kWarpSize;
-    for (int first = thread / ptx::kWarpSize * kLaneChannels; first < kDim;
-         first += kWarps * kLaneChannels) {
+    for (int first = thread / ptx::kWarpSize * kPacket; first < kDim; first += kWarps * kPacket) {
       quantize(tile, shared, first);
     }
     ptx::block_sync();
@@ -174,51 +177,75 @@ struct QuantizeValuesKernel {
     const int lane = ptx::lane_index();
     // Slots 4 lane .. 4 lane + 3: tokens base + {0, 1, 8, 9}.
     const int base = (lane >> 3) * 32 + ((lane >> 2) & 1) * 16 + (lane & 3) * 2;
-    float residual[4][kLaneChannels];
+    float scaled[4][kPacket];
     VC_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int token = base + (i >> 1) * 8 + (i & 1);
+    for (int half = 0; half < 2; ++half) {
+      const int channel = first + 4 * half;
+      const auto mean = ptx::load_shared<ptx::Vec<float, 4>>(&shared.mean[channel]);
+      const auto inverse = ptx::load_shared<ptx::Vec<float, 4>>(&shared.inverse[channel]);
       VC_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const auto x = ptx::load_shared<ptx::Vec<float, 4>>(&shared.tile[token][first + 4 * half]);
+      for (int i = 0; i < 4; ++i) {
+        const int token = base + (i >> 1) * 8 + (i & 1);
+        const auto x = ptx::load_shared<ptx::Vec<float, 4>>(&shared.tile[token][channel]);
         VC_UNROLL
         for (int c = 0; c < 4; ++c) {
-          const float mean = ptx::load_shared<float>(&shared.mean[first + 4 * half + c]);
-          residual[i][4 * half + c] =
-              token < tile.valid ? numerics::block_residual(x[c], mean) : 0.0f;
+          const float residual = numerics::block_residual(x[c], mean[c]);
+          scaled[i][4 * half + c] = numerics::mul_rn(residual, inverse[c]);
         }
       }
     }
+    if (tile.valid < kTileRows) clear_padding(scaled, base, tile.valid);
+    float error[kPacket];
     VC_UNROLL
-    for (int c = 0; c < kLaneChannels; ++c) {
-      const int channel = first + c;
-      const float inverse = ptx::load_shared<float>(&shared.inverse[channel]);
-      float scaled[4];
-      VC_UNROLL
-      for (int i = 0; i < 4; ++i) scaled[i] = numerics::mul_rn(residual[i][c], inverse);
-      const std::uint32_t lo = ptx::e4m3x2_from_floats(scaled[0], scaled[1]);
-      const std::uint32_t hi = ptx::e4m3x2_from_floats(scaled[2], scaled[3]);
-      const std::uint32_t word = lo | hi << 16;
-      const int slot = 4 * lane;
+    for (int c = 0; c < kPacket; ++c) {
+      const std::uint16_t lo = ptx::e4m3x2_from_floats(scaled[0][c], scaled[1][c]);
+      const std::uint16_t hi = ptx::e4m3x2_from_floats(scaled[2][c], scaled[3][c]);
+      const int channel = first + c, slot = 4 * lane;
       ptx::store_shared(
-          &shared.image[channel * 128 + (((slot >> 4) ^ (channel & 7)) << 4) + (slot & 15)], word);
-      if (tile.p.demean && tile.p.refit) refit(tile, shared, channel, scaled, word);
+          &shared.image[channel * 128 + (((slot >> 4) ^ (channel & 7)) << 4) + (slot & 15)],
+          static_cast<std::uint32_t>(lo) | static_cast<std::uint32_t>(hi) << 16);
+      error[c] = rounding_error(scaled[0][c], scaled[1][c], lo) +
+                 rounding_error(scaled[2][c], scaled[3][c], hi);
+    }
+    if (tile.p.demean && tile.p.refit) refit(tile, shared, first, error);
+  }
+
+  VC_DEVICE static void clear_padding(float (&scaled)[4][kPacket], int base, int valid) {
+    VC_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      if (base + (i >> 1) * 8 + (i & 1) < valid) continue;
+      VC_UNROLL
+      for (int c = 0; c < kPacket; ++c) scaled[i][c] = 0.0f;
     }
   }
 
-  /// Adds the mean rounding error of a block to its mean, in units of the channel's scale.
-  VC_DEVICE static void refit(const ValueTile<kDim>& tile, SharedStorage& shared, int channel,
-                              const float (&scaled)[4], std::uint32_t word) {
-    float error = 0.0f;
+  /// What two codes are short of two values.
+  VC_DEVICE static float rounding_error(float a, float b, std::uint16_t codes) {
+    const std::uint32_t decoded = ptx::f16x2_from_e4m3x2(codes);
+    return (a - ptx::float_from_f16(static_cast<std::uint16_t>(decoded & 0xFFFFu))) +
+           (b - ptx::float_from_f16(static_cast<std::uint16_t>(decoded >> 16)));
+  }
+
+  /// Adds the mean rounding error of a block to its mean, in units of the channel's scale. Each
+  /// exchange halves the channels a lane sums for, until four lanes share one.
+  VC_DEVICE static void refit(const ValueTile<kDim>& tile, SharedStorage& shared, int first,
+                              float (&error)[kPacket]) {
+    const int lane = ptx::lane_index();
     VC_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const auto code = static_cast<std::uint8_t>(word >> (8 * i));
-      error += numerics::sub_rn(scaled[i], numerics::e4m3_decode(code));
+    for (int left = kPacket / 2, bit = 16; left > 0; left /= 2, bit /= 2) {
+      const bool upper = (lane & bit) != 0;
+      VC_UNROLL
+      for (int c = 0; c < left; ++c) {
+        const float kept = upper ? error[c + left] : error[c];
+        const float sent = upper ? error[c] : error[c + left];
+        error[c] = kept + ptx::shuffle_xor(sent, bit);
+      }
     }
-    VC_UNROLL
-    for (int bit = 1; bit < ptx::kWarpSize; bit *= 2) error += ptx::shuffle_xor(error, bit);
-    if (ptx::lane_index() == 0) {
-      ptx::store_shared(&shared.partial[channel], error / static_cast<float>(tile.valid));
+    float sum = error[0];
+    sum += ptx::shuffle_xor(sum, 2);
+    sum += ptx::shuffle_xor(sum, 1);
+    if ((lane & 3) == 0) {
+      ptx::store_shared(&shared.partial[first + (lane >> 2)], sum / static_cast<float>(tile.valid));
     }
   }
 

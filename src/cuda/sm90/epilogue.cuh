@@ -83,7 +83,7 @@ struct Epilogue {
   VC_DEVICE void store_lse(int row, int token, float sum, float reference) {
     // Codes are anchored so that a weight is 2^(score in octaves - 7) times the cast's ratio.
     const float log_scale = numerics::exp_cast_log_scale({0.0f, 0.0f});
-    const float lse = numerics::softmax_lse({reference + capped_octaves(row), sum}, log_scale);
+    const float lse = numerics::softmax_lse({reference, sum}, log_scale) + window_shift(row);
     const float shift = p.lse_shift == nullptr
                             ? 0.0f
                             : ptx::load_global_constant<float>(
@@ -91,15 +91,17 @@ struct Epilogue {
     ptx::store_global(lse_address(token), lse + shift);
   }
 
-  /// What the capped slope of a very sharp INT8 row leaves out of every weight, a constant of the
-  /// row: its codes are 0 and 64, and 64 decodes to a power of two.
-  VC_DEVICE float capped_octaves(int row) const {
+  /// What the score window leaves out of every weight of a row, in nats: scores are rounded down,
+  /// by half a unit on average; and where the slope is capped, codes are 0 and 64, of which 64
+  /// decodes to a power of two.
+  VC_DEVICE float window_shift(int row) const {
     if constexpr (!C::kInt8Scores) return 0.0f;
     const float multiplier = ptx::load_global_constant<float>(
         p.row_scale + (work.q_tile_index * kTileQueries + row) * 2);
-    if (!(multiplier > 64.0f)) return 0.0f;
-    return multiplier * numerics::kOctavesPerCode - 8.0f +
-           numerics::kExpCastLogMeanRatio / numerics::kLn2;
+    const float half_unit = 0.5f * multiplier / numerics::kCodesPerNat;
+    if (!(multiplier > 64.0f)) return half_unit;
+    const float octaves = multiplier * numerics::kOctavesPerCode - 8.0f;
+    return half_unit + octaves * numerics::kLn2 + numerics::kExpCastLogMeanRatio;
   }
 };
 

@@ -51,8 +51,8 @@ struct TileOctaves {
   float first, second;
 };
 
-/// What preparation says of a query row: codes per unit of its scores, and for INT8 the units that
-/// all codes span (numerics/score_window.h).
+/// What preparation says of a query row with INT8 scores: codes per unit, and the units that all
+/// codes span (numerics/score_window.h).
 using RowScale = ptx::Vec<float, 2>;
 
 /// INT8 scores: the score window.
@@ -106,26 +106,23 @@ struct WindowSoftmax {
   }
 };
 
-/// E4M3 scores in binary16.
+/// E4M3 scores in binary16, in codes.
 struct HalfSoftmax {
   using Scores = PackedScores;
+  static constexpr std::uint32_t kSlope = 0x20002000;  // 1 / 128, an immediate operand
   static constexpr std::uint32_t kTop = 0x3BE03BE0;    // 126 / 128
   static constexpr std::uint32_t kEight = 0x48004800;  // 8.0: its low bits count 1 / 128
-  std::uint32_t slope;                                 // binary16, both rows
 
-  VC_DEVICE HalfSoftmax(const RowScale& first, const RowScale& second)
-      : slope(ptx::f16x2_from_floats(numerics::score_half_slope(first[0]),
-                                     numerics::score_half_slope(second[0]))) {}
+  VC_DEVICE HalfSoftmax(const RowScale&, const RowScale&) {}
 
   /// Scores -> 8 + code / 128 in every half of `codes`.
   VC_DEVICE TileOctaves encode(const Scores& scores, PackedScores& codes) const {
-    const std::uint32_t offset = ptx::fma_f16x2(tile_maximum(scores), slope ^ 0x80008000u, kTop);
-    const std::uint32_t b0 = first_row(offset), b1 = second_row(offset);
-    const std::uint32_t a0 = first_row(slope), a1 = second_row(slope);
+    const std::uint32_t offset = ptx::fma_f16x2(tile_maximum(scores), kSlope ^ 0x80008000u, kTop);
+    const std::uint32_t add0 = first_row(offset), add1 = second_row(offset);
     VC_UNROLL
     for (int i = 0; i < 32; ++i) {
-      codes[i] = ptx::add_f16x2(
-          ptx::fma_sat_f16x2(scores[i], i % 2 == 0 ? a0 : a1, i % 2 == 0 ? b0 : b1), kEight);
+      codes[i] =
+          ptx::add_f16x2(ptx::fma_sat_f16x2(scores[i], kSlope, i % 2 == 0 ? add0 : add1), kEight);
     }
     return {-16.0f * ptx::float_from_f16(static_cast<std::uint16_t>(offset & 0xFFFFu)),
             -16.0f * ptx::float_from_f16(static_cast<std::uint16_t>(offset >> 16))};
