@@ -251,6 +251,13 @@ const bool kRegistered = register_cases(
         {"ACC-01_staircase", kAll8, staircase},
         {"ACC-02", kVc8, no_worse_than_emulation},
         {"ACC-03", kAll, constant_values},
+        // Restored means would hide weights that do not sum to 1.
+        {"ACC-03_unsmoothed",
+         {"vc8", "vc8-paper", "vc8-exp", "vc8-fast", "vc4"},
+         [](Recipe r) {
+           r.v_smooth = VSmooth::kOff;
+           constant_values(r);
+         }},
         {"ACC-04", kAll,
          [](const Recipe& r) {
            expect_class({.queries = 256, .keys = 256, .q = affine(normal(1), 0.25F)}, r);

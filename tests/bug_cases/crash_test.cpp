@@ -267,11 +267,11 @@ void gaps_between_segments(const Recipe& recipe) {
   }
 }
 
-/// CRA-12: packed tokens whose offsets pass 2^31: 3000 tokens with 100 times the stride of 64
-/// heads.
+/// CRA-12: packed tokens whose offsets pass 2^31 and 2^32: 3000 tokens with 200 times the stride of
+/// 64 heads.
 void far_segments(const Recipe& recipe) {
   constexpr std::int64_t kTokens = 3000;
-  const Shape shape{1, 1, kTokens, 64}, stride{0, 64, 8192 * 100, 1};
+  const Shape shape{1, 1, kTokens, 64}, stride{0, 64, 8192 * 200, 1};
   HostTensor q(DType::kBF16, shape, stride), k(DType::kBF16, shape, stride),
       v(DType::kBF16, shape, stride);
   q.fill(normal(1));
