@@ -69,12 +69,13 @@ std::vector<BenchResult> run_case(const BenchFlags& flags, const BenchCase& full
 
   std::vector<BenchResult> results;
   for (const Options& option : options) {
-    const Plan plan = plan_of(std::string(full.name), arguments, option);
-    Evaluation evaluation = describe(plan);
     buffers.fill_with_nan();
+    const StagedCall staged = stage_call(std::string(full.name), arguments, option);
+    Evaluation evaluation = describe(staged.plan);
     ProgressLine progress(fmt::format("{}: {}", full.name, evaluation.recipe.name));
     evaluation.timing =
-        time_plan(plan, {.warmup = 1, .repeats = flags.repeats}, progress.callback());
+        time_call(staged, {.warmup = 1, .repeats = flags.repeats}, progress.callback());
+    staged.call->fetch();
     evaluation.finite = output_finite(arguments);
     evaluation.metrics = compare_with(reference, rows, arguments);
     results.push_back({full, std::move(evaluation)});

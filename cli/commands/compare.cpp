@@ -44,8 +44,8 @@ class FileComparison {
         arguments_(buffers_.attach(input_.arguments())) {
     // All plans first: a recipe that cannot run is reported before minutes are spent on others.
     for (const Options& option : options) {
-      plans_.push_back(plan_of(input_.name(), arguments_, option));
-      result_.evaluations.push_back(describe(plans_.back()));
+      calls_.push_back(stage_call(input_.name(), arguments_, option));
+      result_.evaluations.push_back(describe(calls_.back().plan));
     }
     result_.file = input_.name();
     result_.metadata = input_.metadata();
@@ -63,7 +63,7 @@ class FileComparison {
       ProgressLine progress(result_.file + ": float64 reference");
       reference = reference_attention(arguments_, rows, progress.callback());
     }
-    for (std::size_t i = 0; i < plans_.size(); ++i) evaluate(i, reference, rows);
+    for (std::size_t i = 0; i < calls_.size(); ++i) evaluate(i, reference, rows);
     return std::move(result_);
   }
 
@@ -74,8 +74,9 @@ class FileComparison {
     VSmoothState state;
     {
       ProgressLine progress(fmt::format("{}: {}", result_.file, evaluation.recipe.name));
-      evaluation.timing = time_plan(plans_[i], protocol_of(flags_), progress.callback(), &state);
+      evaluation.timing = time_call(calls_[i], protocol_of(flags_), progress.callback(), &state);
     }
+    calls_[i].call->fetch();
     evaluation.finite = result_.inputs_finite && output_finite(arguments_);
     evaluation.metrics = compare_with(reference, rows, arguments_);
     if (flags_.html.empty()) return;
@@ -90,7 +91,7 @@ class FileComparison {
   InputFile input_;
   OutputBuffers buffers_;
   Arguments arguments_;
-  std::vector<Plan> plans_;
+  std::vector<StagedCall> calls_;
   Comparison result_;
 };
 

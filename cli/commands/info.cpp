@@ -29,7 +29,7 @@ Evaluation typical_plan(const BenchCase& call, const Options& options) {
   arguments.q = view(call.hq, call.sq);
   arguments.k = arguments.v = view(call.hkv, call.skv);
   arguments.out = dense_view<void>(&element, DType::kBF16, Layout::kBHSD, arguments.q.shape);
-  return describe(plan_of(std::string(call.name), arguments, options));
+  return describe(preview_call(std::string(call.name), arguments, options));
 }
 
 std::string field_text(const Recipe& recipe) {

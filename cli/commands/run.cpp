@@ -109,13 +109,14 @@ ExitCode run(const RunFlags& flags) {
   if (!flags.output.empty()) io::require_writable(flags.output);
   OutputBuffers buffers(input.arguments().q, input.layout());
   const Arguments arguments = buffers.attach(input.arguments());
-  const Plan plan = plan_of(input.name(), arguments, options);
-  Evaluation evaluation = describe(plan);
+  const StagedCall staged = stage_call(input.name(), arguments, options);
+  Evaluation evaluation = describe(staged.plan);
   for (const std::string& line : announcements({evaluation})) say(line);
   {
     ProgressLine progress(evaluation.recipe.name);
-    evaluation.timing = time_plan(plan, {}, progress.callback());
+    evaluation.timing = time_call(staged, {}, progress.callback());
   }
+  staged.call->fetch();
   const bool inputs_finite = visible_inputs_finite(arguments);
   evaluation.finite = inputs_finite && output_finite(arguments);
   if (!flags.output.empty()) write_output(flags, input, buffers, evaluation);

@@ -17,9 +17,9 @@ namespace {
 /// Multiply-adds of the float64 reference that take about half a minute on two cores.
 constexpr double kReferenceBudget = 4e10;
 
-double run_once(const Plan& plan, const Progress& progress, VSmoothState& state) {
+double run_once(const StagedCall& staged, const Progress& progress, VSmoothState& state) {
   const auto start = std::chrono::steady_clock::now();
-  plan.run(&state, progress);
+  staged.run(&state, progress);
   const std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - start;
   return elapsed.count();
@@ -56,14 +56,14 @@ std::string to_string(const CallShape& s) {
   return fmt::format("{} x {} x {} x {} x {}", s.b, heads, s.sq, s.skv, s.d);
 }
 
-Timing time_plan(const Plan& plan, const Protocol& protocol, const Progress& progress,
+Timing time_call(const StagedCall& staged, const Protocol& protocol, const Progress& progress,
                  VSmoothState* last_state) {
   std::vector<double> times;
   const int runs = protocol.warmup + protocol.repeats;
   for (int run = 0; run < runs; ++run) {
     VSmoothState state;
     const auto part = [&](double fraction) { progress((run + fraction) / runs); };
-    const double time = run_once(plan, progress ? Progress(part) : Progress(), state);
+    const double time = run_once(staged, progress ? Progress(part) : Progress(), state);
     if (run >= protocol.warmup) times.push_back(time);
     if (last_state != nullptr) *last_state = state;
   }
@@ -90,18 +90,36 @@ std::vector<std::int64_t> reference_rows(const CallShape& shape, std::int64_t li
   return rows;
 }
 
-Plan plan_of(const std::string& source, const Arguments& arguments, const Options& options) {
+namespace {
+
+/// Calls f and turns its errors into Failures with the right exit code.
+template <class F>
+auto with_failures(const std::string& source, const F& f) {
   try {
-    return make_plan(arguments, options);
+    return f();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kUnsupported)
       throw Failure(ExitCode::kUnsupported, error.what());
+    if (error.code() == ErrorCode::kDevice || error.code() == ErrorCode::kOutOfMemory) {
+      throw Failure(ExitCode::kRuntime, error.what());
+    }
     // Fields of the recipe and the scale come from the command line, everything else from the file.
     if (error.where().starts_with("recipe") || error.where() == "scale") {
       throw Failure(ExitCode::kUsage, error.what());
     }
     throw Failure(ExitCode::kBadInput, fmt::format("{}: {}", source, error.what()));
   }
+}
+
+}  // namespace
+
+StagedCall stage_call(const std::string& source, const Arguments& arguments,
+                      const Options& options) {
+  return with_failures(source, [&] { return stage(arguments, options); });
+}
+
+Plan preview_call(const std::string& source, const Arguments& arguments, const Options& options) {
+  return with_failures(source, [&] { return preview(arguments, options); });
 }
 
 Evaluation describe(const Plan& plan) {

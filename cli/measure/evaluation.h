@@ -9,6 +9,7 @@
 #include "core/metrics.h"
 #include "vcattn/plan.h"
 #include "vcattn/reference.h"
+#include "vcattn/staging.h"
 
 namespace vcattn::cli {
 
@@ -29,7 +30,7 @@ struct Protocol {
   int repeats = 1;
 };
 
-/// Wall time of `Plan::run` alone, in milliseconds.
+/// Wall time of `StagedCall::run` alone, in milliseconds: no copies between host and device.
 struct Timing {
   double median_ms = 0.0, min_ms = 0.0, max_ms = 0.0;
   Protocol protocol;
@@ -37,7 +38,7 @@ struct Timing {
 
 /// Each run is self-contained: it gets a fresh V-Smooth state. The last one's is kept in
 /// `last_state` if given.
-Timing time_plan(const Plan& plan, const Protocol& protocol, const Progress& progress,
+Timing time_call(const StagedCall& staged, const Protocol& protocol, const Progress& progress,
                  VSmoothState* last_state = nullptr);
 
 /// Query rows to compute a reference for: all of them (an empty list), or evenly spread ones if the
@@ -54,8 +55,10 @@ struct Evaluation {
   std::vector<std::string> explanation;
 };
 
-/// `make_plan` whose errors are Failures; `source` is the file the tensors come from.
-Plan plan_of(const std::string& source, const Arguments& arguments, const Options& options);
+/// `stage` and `preview` whose errors are Failures; `source` is the file the tensors come from.
+StagedCall stage_call(const std::string& source, const Arguments& arguments,
+                      const Options& options);
+Plan preview_call(const std::string& source, const Arguments& arguments, const Options& options);
 
 /// Describes the plan; timing and metrics are left to fill in.
 Evaluation describe(const Plan& plan);

@@ -1,10 +1,12 @@
 // What a backend is to the dispatcher.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "vcattn/plan.h"
+#include "vcattn/staging.h"
 
 namespace vcattn {
 
@@ -26,6 +28,12 @@ class Backend {
   virtual Choice choose(const Arguments& arguments, const Recipe& recipe) const = 0;
 
   virtual void run(const Plan& plan, VSmoothState* state, const Progress& progress) const = 0;
+
+  /// The device that host tensors are copied to for this backend.
+  virtual Device home() const = 0;
+
+  /// Copies a host call, accepted by `refuses` when placed on `home()`, to that device.
+  virtual std::unique_ptr<DeviceCall> stage(const Arguments& host) const = 0;
 };
 
 }  // namespace vcattn

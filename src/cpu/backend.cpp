@@ -195,6 +195,18 @@ Queries prepare_queries(const Plan& plan, const Entry& entry, std::int64_t q_hea
   return queries;
 }
 
+/// Host tensors are where the CPU wants them.
+class HostCall final : public DeviceCall {
+ public:
+  explicit HostCall(const Arguments& arguments) : arguments_(arguments) {}
+  const Arguments& arguments() const override { return arguments_; }
+  void synchronize() override {}
+  void fetch() override {}
+
+ private:
+  Arguments arguments_;
+};
+
 class CpuBackend final : public Backend {
  public:
   BackendInfo info() const override {
@@ -250,6 +262,12 @@ class CpuBackend final : public Backend {
       });
     });
     if (state != nullptr && smoothing.next != nullptr) state->set_grouping(smoothing.next);
+  }
+
+  Device home() const override { return {}; }
+
+  std::unique_ptr<DeviceCall> stage(const Arguments& host) const override {
+    return std::make_unique<HostCall>(host);
   }
 };
 

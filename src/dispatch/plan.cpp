@@ -10,6 +10,7 @@
 #include "dispatch/explain.h"
 #include "dispatch/registry.h"
 #include "vcattn/error.h"
+#include "vcattn/staging.h"
 
 namespace vcattn {
 namespace {
@@ -49,33 +50,76 @@ std::string Plan::backend() const { return backend_->info().name; }
 
 std::string Plan::explain() const { return fmt::format("{}", fmt::join(reasons_, "\n")); }
 
-Plan make_plan(const Arguments& arguments, const Options& options) {
-  validate(arguments, options.recipe);
+namespace {
+
+/// A backend that accepts a call, and what the better ones said against it.
+struct Chosen {
+  const Backend* backend = nullptr;
+  Arguments arguments;  ///< as that backend gets them
   std::vector<std::string> refusals;
+};
+
+/// The first backend that accepts `place(backend)`.
+template <class Place>
+Chosen choose(const Options& options, const Place& place) {
+  Chosen chosen;
   for (const Backend* backend : registry()) {
     const BackendInfo info = backend->info();
     if (!admitted(options.backend, info.name)) continue;
+    chosen.arguments = place(*backend);
     const std::string refusal =
-        info.available ? backend->refuses(arguments, options.recipe) : info.status;
-    if (!refusal.empty()) {
-      refusals.push_back(fmt::format("{}: {}", info.name, refusal));
-      continue;
+        info.available ? backend->refuses(chosen.arguments, options.recipe) : info.status;
+    if (refusal.empty()) {
+      chosen.backend = backend;
+      return chosen;
     }
-    Backend::Choice choice = backend->choose(arguments, options.recipe);
-    std::vector<std::string> lines;
-    lines.reserve(refusals.size());
-    for (const std::string& reason : refusals) lines.push_back("Not chosen: " + reason + ".");
-    lines.insert(lines.end(), choice.reasons.begin(), choice.reasons.end());
-    for (std::string& line : describe_stages(arguments, options.recipe)) {
-      lines.push_back(std::move(line));
-    }
-    return {arguments, options.recipe, *backend, choice.kernel, std::move(lines)};
+    chosen.refusals.push_back(fmt::format("{}: {}", info.name, refusal));
   }
-  if (refusals.empty()) {
-    refusals.push_back(fmt::format("{} is not part of this build", to_string(options.backend)));
+  if (chosen.refusals.empty()) {
+    chosen.refusals.push_back(
+        fmt::format("{} is not part of this build", to_string(options.backend)));
   }
   throw Error(ErrorCode::kUnsupported, "backend",
-              fmt::format("no backend can run this call ({})", fmt::join(refusals, "; ")));
+              fmt::format("no backend can run this call ({})", fmt::join(chosen.refusals, "; ")));
+}
+
+/// The first backend that accepts the host call moved to its home.
+Chosen choose_home(const Arguments& host, const Options& options) {
+  validate(host, options.recipe);
+  return choose(options, [&](const Backend& backend) {
+    Arguments placed = host;
+    placed.device = backend.home();
+    return placed;
+  });
+}
+
+Plan plan_of(const Chosen& chosen, const Arguments& arguments, const Recipe& recipe) {
+  Backend::Choice choice = chosen.backend->choose(arguments, recipe);
+  std::vector<std::string> lines;
+  for (const std::string& reason : chosen.refusals) lines.push_back("Not chosen: " + reason + ".");
+  lines.insert(lines.end(), choice.reasons.begin(), choice.reasons.end());
+  for (std::string& line : describe_stages(arguments, recipe)) lines.push_back(std::move(line));
+  return {arguments, recipe, *chosen.backend, choice.kernel, std::move(lines)};
+}
+
+}  // namespace
+
+Plan make_plan(const Arguments& arguments, const Options& options) {
+  validate(arguments, options.recipe);
+  const Chosen chosen = choose(options, [&](const Backend&) { return arguments; });
+  return plan_of(chosen, arguments, options.recipe);
+}
+
+StagedCall stage(const Arguments& host, const Options& options) {
+  const Chosen chosen = choose_home(host, options);
+  auto call = chosen.backend->stage(host);
+  Plan plan = plan_of(chosen, call->arguments(), options.recipe);
+  return {std::move(call), std::move(plan)};
+}
+
+Plan preview(const Arguments& host, const Options& options) {
+  const Chosen chosen = choose_home(host, options);
+  return plan_of(chosen, chosen.arguments, options.recipe);
 }
 
 std::string why_not(const Arguments& arguments, const Options& options) noexcept {
