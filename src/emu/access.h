@@ -26,8 +26,12 @@ class ThreadObserver {
   Observer by_;
 };
 
-// A bounds and alignment check of a global access by the running thread; a write is recorded.
-void check_global(const char* instruction, const void* p, size_t bytes, bool write, Where where);
+// Checks a global access by the running thread: bounds, initialisation, other blocks' bytes; a
+// write is recorded. The first also checks that the address is a multiple of the size.
+void check_global(const char* instruction, const void* p, size_t bytes, bool write, Where where,
+                  bool atomic = false);
+void check_global_range(const char* instruction, const void* p, size_t bytes, bool write,
+                        Where where, bool atomic = false);
 
 // A remote access needs its block to be there.
 void require_alive(const char* instruction, const Block& b, Where where);

@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "access.h"
-#include "global_memory.h"
 #include "machine.h"
 
 namespace vcattn::emu {
@@ -28,10 +27,7 @@ void check_size(const char* name, const void* global, uint32_t bytes, Where wher
     m.fail(FaultKind::kAlignment, name, where,
            fmt::format("{} is not aligned to 16 bytes", global));
   }
-  if (m.memory() == nullptr) return;
-  const std::string reason = std::strcmp(name, kLoad) == 0 ? m.memory()->check_read(global, bytes)
-                                                           : m.memory()->check_write(global, bytes);
-  if (!reason.empty()) m.fail(FaultKind::kBounds, name, where, reason);
+  check_global_range(name, global, bytes, std::strcmp(name, kStore) == 0, where);
 }
 
 void load_into(Block& target, size_t offset, const unsigned char* global, uint32_t bytes,

@@ -61,24 +61,42 @@ std::string GlobalMemory::describe_outside(const void* p, size_t bytes) const {
                      nearest->end - nearest->begin);
 }
 
-std::string GlobalMemory::check_read(const void* p, size_t bytes) {
-  const Range* r = find(p, bytes);
-  if (r == nullptr) return "outside: " + describe_outside(p, bytes);
-  if (r->written.empty()) return {};
-  const size_t offset = reinterpret_cast<uintptr_t>(p) - r->begin;
+std::string GlobalMemory::check_owner(const Range& r, size_t offset, size_t bytes,
+                                      uint32_t by) const {
+  if (r.writer.empty() || by == kHost) return {};
   for (size_t i = offset; i < offset + bytes; ++i) {
-    if (!r->written[i]) return fmt::format("byte {} of '{}' has not been written", i, r->name);
+    const uint32_t writer = r.writer[i];
+    if (writer >> 20 != grid_ || (writer & 0xFFFFF) == by || (writer & 0xFFFFF) == kHost) continue;
+    // Reading what atomics make is how the last block of a grid finds out that it is the last.
+    if ((writer & 0xFFFFF) == kAtomic) continue;
+    return fmt::format("byte {} of '{}' was written by another block of this grid (number {})", i,
+                       r.name, writer & 0xFFFFF);
   }
   return {};
 }
 
-std::string GlobalMemory::check_write(const void* p, size_t bytes) {
+std::string GlobalMemory::check_read(const void* p, size_t bytes, uint32_t by) {
+  const Range* r = find(p, bytes);
+  if (r == nullptr) return "outside: " + describe_outside(p, bytes);
+  const size_t offset = reinterpret_cast<uintptr_t>(p) - r->begin;
+  for (size_t i = offset; i < offset + bytes && !r->written.empty(); ++i) {
+    if (!r->written[i]) return fmt::format("byte {} of '{}' has not been written", i, r->name);
+  }
+  return check_owner(*r, offset, bytes, by);
+}
+
+std::string GlobalMemory::check_write(const void* p, size_t bytes, uint32_t by) {
   Range* r = find(p, bytes);
   if (r == nullptr) return "outside: " + describe_outside(p, bytes);
   if (!r->writable) return fmt::format("'{}' is an input", r->name);
-  if (r->written.empty()) return {};
   const size_t offset = reinterpret_cast<uintptr_t>(p) - r->begin;
-  std::fill_n(r->written.begin() + static_cast<std::ptrdiff_t>(offset), bytes, true);
+  const std::string reason = check_owner(*r, offset, bytes, by);
+  if (!reason.empty()) return reason;
+  if (r->writer.empty()) r->writer.assign(r->end - r->begin, kHost);
+  std::fill_n(r->writer.begin() + static_cast<std::ptrdiff_t>(offset), bytes, grid_ << 20 | by);
+  if (!r->written.empty()) {
+    std::fill_n(r->written.begin() + static_cast<std::ptrdiff_t>(offset), bytes, true);
+  }
   return {};
 }
 
@@ -91,15 +109,23 @@ size_t GlobalMemory::unwritten_bytes(const std::string& name) const {
   return n;
 }
 
-void check_global(const char* instruction, const void* p, size_t bytes, bool write, Where where) {
+void check_global(const char* instruction, const void* p, size_t bytes, bool write, Where where,
+                  bool atomic) {
   Machine& m = machine();
   if (reinterpret_cast<uintptr_t>(p) % bytes != 0) {
     m.fail(FaultKind::kAlignment, instruction, where,
            fmt::format("{} is not aligned to {} bytes", p, bytes));
   }
+  check_global_range(instruction, p, bytes, write, where, atomic);
+}
+
+void check_global_range(const char* instruction, const void* p, size_t bytes, bool write,
+                        Where where, bool atomic) {
+  Machine& m = machine();
   if (m.memory() == nullptr) return;
+  const uint32_t by = atomic ? GlobalMemory::kAtomic : m.block_number();
   const std::string reason =
-      write ? m.memory()->check_write(p, bytes) : m.memory()->check_read(p, bytes);
+      write ? m.memory()->check_write(p, bytes, by) : m.memory()->check_read(p, bytes, by);
   if (!reason.empty()) m.fail(FaultKind::kBounds, instruction, where, reason);
 }
 

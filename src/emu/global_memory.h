@@ -35,9 +35,16 @@ class GlobalMemory {
   // Forgets the range that begins at `data`.
   void remove(const void* data);
 
+  // Who accesses: a block of the running grid (its number), or nobody in particular.
+  static constexpr uint32_t kHost = 0xFFFFF;
+  static constexpr uint32_t kAtomic = 0xFFFFE;  // any block, indivisibly
+
+  // Bytes that one block of a grid has written may not be touched by another: nothing orders them.
+  void begin_grid() { grid_ = (grid_ + 1) % 4096; }
+
   // Empty when the access is allowed (and then a write is recorded), otherwise the reason.
-  std::string check_read(const void* p, size_t bytes);
-  std::string check_write(const void* p, size_t bytes);
+  std::string check_read(const void* p, size_t bytes, uint32_t by = kHost);
+  std::string check_write(const void* p, size_t bytes, uint32_t by = kHost);
 
   // Bytes of an output that the kernel has not written.
   size_t unwritten_bytes(const std::string& name) const;
@@ -47,14 +54,17 @@ class GlobalMemory {
     std::string name;
     uintptr_t begin, end;
     bool writable;
-    std::vector<bool> written;  // empty: all of it
+    std::vector<bool> written;       // empty: all of it
+    std::vector<uint32_t> writer{};  // of each byte: grid << 20 | block; empty: no byte so far
   };
+  std::string check_owner(const Range& r, size_t offset, size_t bytes, uint32_t by) const;
   void add(Range range);
   Range* find(const void* p, size_t bytes);
   std::string describe_outside(const void* p, size_t bytes) const;
 
   std::vector<Range> ranges_;
   size_t last_ = 0;
+  uint32_t grid_ = 0;
 };
 
 }  // namespace vcattn::emu

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "global_memory.h"
 #include "report.h"
 
 namespace vcattn::emu {
@@ -49,6 +50,7 @@ Machine::~Machine() {
 
 void Machine::run_grid() {
   const Dim3 g = options_.grid;
+  if (options_.memory != nullptr) options_.memory->begin_grid();
   const int per_row = g.x / shape_.cluster;
   std::vector<int> clusters(static_cast<size_t>(per_row * g.y * g.z));
   for (size_t i = 0; i < clusters.size(); ++i) clusters[i] = static_cast<int>(i);
@@ -58,6 +60,11 @@ void Machine::run_grid() {
   for (const int c : clusters) {
     run_cluster({c % per_row * shape_.cluster, c / per_row % g.y, c / per_row / g.y});
   }
+}
+
+uint32_t Machine::block_number() const {
+  const Dim3 b = running_->block->index, g = options_.grid;
+  return static_cast<uint32_t>((b.z * g.y + b.y) * g.x + b.x);
 }
 
 void Machine::run_cluster(Dim3 first) {

@@ -219,6 +219,8 @@ class Machine {
   // Offset of a shared address of this block, checked to hold `bytes` aligned to `alignment`.
   size_t shared_offset(const char* instruction, const void* p, size_t bytes, size_t alignment,
                        Where where);
+  // Number of the running thread's block in its grid.
+  uint32_t block_number() const;
   bool unwinding() const { return unwinding_; }
   Knowledge cluster_arriving, cluster_completed;
   uint64_t cluster_generation = 0;

@@ -122,8 +122,8 @@ void before_atomic(const char* name, void* p, size_t bytes, Where where) {
     t.block->shadow->write(m, offset, bytes, by);
     return;
   }
-  check_global(name, p, bytes, false, where);
-  check_global(name, p, bytes, true, where);
+  check_global(name, p, bytes, false, where, true);
+  check_global(name, p, bytes, true, where, true);
 }
 
 }  // namespace vcattn::emu

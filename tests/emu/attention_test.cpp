@@ -125,9 +125,8 @@ class Attention {
   void make_inputs() {
     for (size_t i = 0; i < q_.size(); ++i) q_[i] = score_code();
     for (size_t i = 0; i < row_scale_.size(); i += 2) {  // a row of scores spans a few nats
-      const float wanted = C::kInt8Scores ? 0.125f + static_cast<float>(between(0, 999)) / 4000
-                                          : 1.0f + static_cast<float>(between(0, 7)) / 8;
-      row_scale_[i] = C::kInt8Scores ? numerics::window_multiplier(wanted) : wanted;
+      const float wanted = 0.125f + static_cast<float>(between(0, 999)) / 4000;
+      row_scale_[i] = C::kInt8Scores ? numerics::window_multiplier(wanted) : 1.0f;
       row_scale_[i + 1] = numerics::score_window(row_scale_[i]).top;
     }
     for (size_t head = 0; head < kv_heads_; ++head)
@@ -202,7 +201,7 @@ class Attention {
     return out;
   }
 
-  Tile e4m3_tile(size_t q_head, size_t kv_head, int row, int tile, float multiplier) const {
+  Tile e4m3_tile(size_t q_head, size_t kv_head, int row, int tile) const {
     float s[128], m = 0;
     for (int j = 0; j < 128; ++j) {
       uint32_t sum = 0;  // binary16, one step of 32 channels after the other
@@ -217,13 +216,13 @@ class Attention {
       s[j] = static_cast<float>(double_from_f16(static_cast<uint16_t>(sum)));
       m = std::max(m, s[j]);
     }
-    const double slope = static_cast<double>(numerics::score_half_slope(multiplier));
+    constexpr double kSlope = 1.0 / 128;  // scores are in codes
     const double offset =
-        double_from_f16(f16_from_double(126.0 / 128 - static_cast<double>(m) * slope));
+        double_from_f16(f16_from_double(126.0 / 128 - static_cast<double>(m) * kSlope));
     Tile out;
     for (int j = 0; j < 128; ++j) {
       const double y = double_from_f16(
-          f16_from_double(std::clamp(static_cast<double>(s[j]) * slope + offset, 0.0, 1.0)));
+          f16_from_double(std::clamp(static_cast<double>(s[j]) * kSlope + offset, 0.0, 1.0)));
       out.code[j] = static_cast<uint8_t>(std::nearbyint(128 * y));
     }
     out.octaves = -16 * offset;
@@ -274,7 +273,7 @@ class Attention {
       if constexpr (C::kInt8Scores) {
         t = int8_tile(q_head, kv_head, row, tile, multiplier);
       } else {
-        t = e4m3_tile(q_head, kv_head, row, tile, multiplier);
+        t = e4m3_tile(q_head, kv_head, row, tile);
       }
       add_tile(t, kv_head, tile, keys, sum, weights);
     }
@@ -284,8 +283,11 @@ class Attention {
       for (int c = 0; c < kDim; ++c) EXPECT_EQ(out_[at * kDim + static_cast<size_t>(c)], 0.0f);
       return 0;
     }
-    const double lse =
-        std::log(weights) - static_cast<double>(numerics::exp_cast_log_scale({0.0f, 0.0f}));
+    // INT8 scores are rounded down: half a unit is given back.
+    const double half_unit =
+        C::kInt8Scores ? static_cast<double>(0.5f * multiplier / numerics::kCodesPerNat) : 0.0;
+    const double lse = std::log(weights) + half_unit -
+                       static_cast<double>(numerics::exp_cast_log_scale({0.0f, 0.0f}));
     EXPECT_NEAR(static_cast<double>(lse_[at]), lse, 1e-5);
     double error = 0, norm = 0;
     for (int c = 0; c < kDim; ++c) {

@@ -295,6 +295,43 @@ TEST(Fault, RegistersThatAreNotThere) {
   expect_fault<TooManyRegisters>(FaultKind::kDeadlock, "setmaxnreg.inc");
 }
 
+// Blocks of a grid are not ordered against each other.
+struct BlocksOverlap : FaultKernel<32> {
+  static void run(const Params& p, SharedStorage&) {
+    const int t = ptx::thread_index() + 31 * ptx::block_index().x;
+    ptx::store_global(p.global + 4 * t, 1u);
+  }
+};
+struct ReadsAnotherBlock : FaultKernel<32> {
+  static void run(const Params& p, SharedStorage&) {
+    const int block = ptx::block_index().x, t = ptx::thread_index();
+    ptx::store_global(p.global + 4 * (32 * block + t), 1u);
+    ptx::load_global<uint32_t>(p.global + 4 * (32 * (block ^ 1) + t));
+  }
+};
+struct AddsUp : FaultKernel<32> {
+  static void run(const Params& p, SharedStorage&) {
+    ptx::atomic_add(reinterpret_cast<uint32_t*>(p.global), 1u);
+  }
+};
+template <class Kernel>
+std::string global_fault() {
+  GlobalMemory memory;
+  memory.add_inout("bytes", global_bytes, sizeof(global_bytes));
+  try {
+    run<Kernel>({global_bytes}, 1, &memory, {2, 1, 1});
+  } catch (const Fault& fault) {
+    return fault.what();
+  }
+  return "";
+}
+TEST(Fault, BlocksTouchEachOthersGlobalMemory) {
+  EXPECT_TRUE(
+      contains(global_fault<BlocksOverlap>(), "byte 124 of 'bytes' was written by another block"));
+  EXPECT_TRUE(contains(global_fault<ReadsAnotherBlock>(), "was written by another block"));
+  EXPECT_EQ(global_fault<AddsUp>(), "");
+}
+
 // ---- wgmma ----
 
 void fill_tiles(FaultStorage& s) {
