@@ -21,10 +21,10 @@ struct Channels {
 };
 
 /// How a block's threads share the rows of a tile: kCount channels to a thread, kDim / kCount
-/// neighbouring lanes to a row.
-template <int kDim_, int kCount_>
+/// neighbouring lanes to a row; kBatch rows of a thread are in flight at once.
+template <int kDim_, int kCount_, int kBatch_>
 struct RowSplit {
-  static constexpr int kDim = kDim_, kCount = kCount_;
+  static constexpr int kDim = kDim_, kCount = kCount_, kBatch = kBatch_;
   static constexpr int kLanes = kDim / kCount;
   static constexpr int kBlockRows = kThreads / kLanes;
   static constexpr int kRows = kTileRows / kBlockRows;  ///< of a tile, per thread
@@ -35,12 +35,12 @@ struct RowSplit {
   VC_DEVICE static int first_row() { return ptx::thread_index() / kLanes; }
 };
 
-/// For sums and copies: whole warps read whole rows.
+/// For sums and copies: whole warps read whole rows. Few blocks fit on an SM, so each reads much.
 template <int kDim>
-using WideSplit = RowSplit<kDim, kPacket>;
+using WideSplit = RowSplit<kDim, kPacket, kDim == 128 ? 8 : 4>;
 /// For the Hadamard transform: most of its stages stay inside a thread.
 template <int kDim>
-using DeepSplit = RowSplit<kDim, kDim / 8 < 16 ? 16 : kDim / 8>;
+using DeepSplit = RowSplit<kDim, 16, 2>;
 
 VC_DEVICE float load_element(const InputView& view, std::int64_t at) {
   if (view.dtype == DType::kF32) {
@@ -70,12 +70,27 @@ VC_DEVICE bool is_packed(const InputView& view) {
          strides % kPacket == 0 && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
 }
 
-/// Converts and hands over what for_each_row has read; the format is known, so that an element
-/// costs one instruction.
-template <class Split, bool kBf16, class Raw, class Use>
-VC_DEVICE void use_packets(const Raw& raw, const Use& use) {
-  VC_UNROLL
-  for (int i = 0; i < Split::kRows; ++i) {
+/// The rows a thread has in flight, as they come from memory.
+template <class Split>
+struct RowBatch {
+  static constexpr int kPackets = Split::kCount / kPacket;
+  ptx::Vec<std::uint32_t, 4> raw[Split::kBatch][kPackets];
+
+  /// Reads row `i` of the batch at offset `at`; -1: zeros.
+  VC_DEVICE void load(int i, const InputView& view, std::int64_t at) {
+    const auto* row = static_cast<const std::uint16_t*>(view.data) + at + Split::first_channel();
+    VC_UNROLL
+    for (int j = 0; j < kPackets; ++j) {
+      raw[i][j] = {};
+      if (at >= 0) {
+        raw[i][j] = ptx::load_global_constant<ptx::Vec<std::uint32_t, 4>>(row + j * kPacket);
+      }
+    }
+  }
+
+  /// Converts a row. The format is a template argument, so that an element costs one instruction.
+  template <bool kBf16>
+  VC_DEVICE typename Split::Share row(int i) const {
     typename Split::Share x;
     VC_UNROLL
     for (int c = 0; c < Split::kCount; ++c) {
@@ -86,43 +101,43 @@ VC_DEVICE void use_packets(const Raw& raw, const Use& use) {
         x[c] = ptx::float_from_f16(static_cast<std::uint16_t>(word >> (16 * (c % 2))));
       }
     }
-    use(i * Split::kBlockRows + Split::first_row(), x);
+    return x;
+  }
+};
+
+template <class Split, bool kBf16, class RowAt, class Use>
+VC_DEVICE void for_each_packed_row(const InputView& view, const RowAt& row_at, const Use& use) {
+  VC_NO_UNROLL
+  for (int first = 0; first < Split::kRows; first += Split::kBatch) {
+    const int row = first * Split::kBlockRows + Split::first_row();
+    RowBatch<Split> batch;
+    VC_UNROLL
+    for (int i = 0; i < Split::kBatch; ++i) {
+      batch.load(i, view, row_at(row + i * Split::kBlockRows));
+    }
+    VC_UNROLL
+    for (int i = 0; i < Split::kBatch; ++i) {
+      use(row + i * Split::kBlockRows, batch.template row<kBf16>(i));
+    }
   }
 }
 
 /// Reads the rows of a tile that belong to this thread and calls use(row, channels) for each.
-/// row_at(row) is the offset of a row of the tile, or -1 for one that is all zeros. All rows of a
-/// packed view are in flight before the first is used.
+/// row_at(row) is the offset of a row of the tile, or -1 for one that is all zeros.
 template <class Split, class RowAt, class Use>
 VC_DEVICE void for_each_row(const InputView& view, const RowAt& row_at, const Use& use) {
-  using Share = typename Split::Share;
   if (!is_packed<Split::kDim>(view)) {
     VC_NO_UNROLL
     for (int i = 0; i < Split::kRows; ++i) {
       const int row = i * Split::kBlockRows + Split::first_row();
       const std::int64_t at = row_at(row);
-      use(row, at < 0 ? Share{} : load_channels<Split::kCount>(view, at, Split::first_channel()));
+      use(row, at < 0 ? typename Split::Share{}
+                      : load_channels<Split::kCount>(view, at, Split::first_channel()));
     }
-    return;
-  }
-  constexpr int kPackets = Split::kCount / kPacket;
-  ptx::Vec<std::uint32_t, 4> raw[Split::kRows][kPackets];
-  VC_UNROLL
-  for (int i = 0; i < Split::kRows; ++i) {
-    const std::int64_t at = row_at(i * Split::kBlockRows + Split::first_row());
-    const auto* row = static_cast<const std::uint16_t*>(view.data) + at + Split::first_channel();
-    VC_UNROLL
-    for (int j = 0; j < kPackets; ++j) {
-      raw[i][j] = {};
-      if (at >= 0) {
-        raw[i][j] = ptx::load_global_constant<ptx::Vec<std::uint32_t, 4>>(row + j * kPacket);
-      }
-    }
-  }
-  if (view.dtype == DType::kBF16) {
-    use_packets<Split, true>(raw, use);
+  } else if (view.dtype == DType::kBF16) {
+    for_each_packed_row<Split, true>(view, row_at, use);
   } else {
-    use_packets<Split, false>(raw, use);
+    for_each_packed_row<Split, false>(view, row_at, use);
   }
 }
 

@@ -87,7 +87,7 @@ VC_DEVICE void store_codes(std::uint8_t* image, int row, const typename Split::S
 /// A tile of K: smoothed, permuted, quantized with the head's scale.
 template <int kDim, class Format>
 struct QuantizeKeysKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 2;
+  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 4;
   struct Params {
     InputView k;
     const std::int32_t* lengths = nullptr;
@@ -132,7 +132,7 @@ struct QuantizeKeysKernel {
 /// A tile of Q: balanced, rotated, quantized row by row.
 template <int kDim, class Format>
 struct QuantizeQueriesKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 3;
+  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 4;
   struct Params {
     InputView q;
     const float* mean = nullptr;  ///< of K: for the LSE

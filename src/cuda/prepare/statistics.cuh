@@ -10,7 +10,7 @@ namespace vcattn::cuda::prepare {
 /// Per tile of 128 rows and channel: the sum, and the sum of squares.
 template <int kDim>
 struct TileSumsKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 2;
+  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 4;
   struct Params {
     InputView x;
     const std::int32_t* lengths = nullptr;
@@ -164,7 +164,7 @@ struct Smoother {
 /// The largest magnitude of a head's smoothed keys, as the bits of a float (numerics::abs_max).
 template <int kDim>
 struct KeyMaximumKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 3;
+  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 4;
   struct Params {
     InputView k;
     const std::int32_t* lengths = nullptr;

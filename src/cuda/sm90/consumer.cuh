@@ -40,6 +40,7 @@ struct Consumer {
   float f0 = 0.0f, f1 = 0.0f;
   float sum0 = 0.0f, sum1 = 0.0f, reference = 0.0f;
   int stage = 0;
+  std::uint32_t stage_bytes = 0;  ///< stage * kStageBytes
   std::uint32_t lap = 0;
 
   VC_DEVICE Consumer(AttentionStorage<C>& storage, const RowScale& first, const RowScale& second)
@@ -91,9 +92,9 @@ struct Consumer {
       if constexpr (C::kInt8Scores) restore_means(r, t / kMeanGroup - 1);
     }
     ptx::wgmma_fence();
-    score_product(scores, stage);
+    score_product(scores, stage_bytes);
     ptx::wgmma_commit();
-    value_product(product, stage);
+    value_product(product, stage_bytes);
     if constexpr (kOutputInFlight) mean_product(r, t / kMeanGroup - 1);
     ptx::wgmma_commit();
     if constexpr (!kOutputInFlight) check_reference();
@@ -121,7 +122,7 @@ struct Consumer {
     Scores scores;
     PackedScores codes;
     ptx::wgmma_fence();
-    score_product(scores, C::kStages - 1);
+    score_product(scores, (C::kStages - 1) * kStageBytes);
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>(scores);
     hand_back(C::kStages - 1);
@@ -139,7 +140,7 @@ struct Consumer {
     }
     Product product;
     ptx::wgmma_fence();
-    value_product(product, stage);
+    value_product(product, stage_bytes);
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>(product, p);
     promote(product, t);
@@ -149,8 +150,8 @@ struct Consumer {
 
   // ---- matrix products ----
 
-  VC_DEVICE void score_product(Scores& scores, int of_stage) {
-    const ptx::MatrixDescriptor k = ptx::advance(k_descriptor, of_stage * kStageBytes);
+  VC_DEVICE void score_product(Scores& scores, std::uint32_t stage_offset) {
+    const ptx::MatrixDescriptor k = ptx::advance(k_descriptor, stage_offset);
     VC_UNROLL
     for (int i = 0; i < C::kScoreSteps; ++i) {
       const ptx::MatrixDescriptor k_step = ptx::advance(k, 32 * i);
@@ -162,8 +163,8 @@ struct Consumer {
     }
   }
 
-  VC_DEVICE void value_product(Product& product, int of_stage) {
-    const ptx::MatrixDescriptor v = ptx::advance(v_descriptor, of_stage * kStageBytes);
+  VC_DEVICE void value_product(Product& product, std::uint32_t stage_offset) {
+    const ptx::MatrixDescriptor v = ptx::advance(v_descriptor, stage_offset);
     VC_UNROLL
     for (int i = 0; i < C::kProductSteps; ++i) {
       ptx::wgmma_e4m3(product, p, i, ptx::advance(v, 32 * i), i != 0);
@@ -206,12 +207,14 @@ struct Consumer {
   }
 
   /// Before a tile is added, and while the output is not in flight: one far above everything before
-  /// it moves the reference. Rare. Powers of two, so nothing is rounded.
+  /// it moves the reference. Rare. Powers of two, so nothing is rounded. The whole warp takes the
+  /// branch, so that it costs a vote.
   VC_DEVICE void check_reference() {
     const float most = octaves.first > octaves.second ? octaves.first : octaves.second;
     const bool move = most - reference > kReferenceHeadroom;
-    if (!ptx::vote_any(move) || !move) return;
-    const float moved = static_cast<float>(static_cast<int>(most)) - kReferenceStep;
+    if (!ptx::vote_any(move)) return;
+    const float moved =
+        move ? static_cast<float>(static_cast<int>(most)) - kReferenceStep : reference;
     const float factor = ptx::exp2_approx(reference - moved);
     reference = moved;
     sum0 *= factor;
@@ -258,8 +261,11 @@ struct Consumer {
   }
 
   VC_DEVICE void next_stage() {
-    if (++stage == C::kStages) {
+    ++stage;
+    stage_bytes += kStageBytes;
+    if (stage == C::kStages) {
       stage = 0;
+      stage_bytes = 0;
       lap ^= 1u;
     }
   }
