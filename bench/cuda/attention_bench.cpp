@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/validate.h"
+#include "cuda/cluster/cluster.h"
 #include "cuda/prepare/prepare.h"
 #include "cuda/sm90/config.h"
 #include "cuda/sm90/launch.h"
@@ -74,6 +75,40 @@ nlohmann::json to_json(const Times& t) {
   return {{"median_ms", t.median}, {"min_ms", t.least}, {"max_ms", t.most}};
 }
 
+struct GroupingTimes {
+  Times cold, warm;     ///< one grouping step
+  double scheduled_ms;  ///< a step's share over a default schedule
+  std::size_t workspace_bytes;
+};
+
+/// Times the grouping of V alone.
+GroupingTimes time_grouping(const Arguments& a, const Recipe& recipe, int repeats) {
+  const cuda::cluster::Shape shape = cuda::cluster::shape_of(a, recipe);
+  const DeviceBuffer kept(cuda::cluster::grouping_bytes(shape));
+  const std::size_t workspace_bytes = cuda::cluster::workspace_bytes(shape);
+  const DeviceBuffer workspace(workspace_bytes);
+  const cuda::cluster::Grouping grouping =
+      cuda::cluster::grouping_at(shape, static_cast<std::byte*>(kept.data));
+  const auto run = [&](bool warm) {
+    cuda::cluster::group(
+        a, shape,
+        {.iterations = recipe.kmeans_iterations, .order = recipe.cluster_order, .warm = warm},
+        grouping, static_cast<std::byte*>(workspace.data), nullptr);
+  };
+  GroupingTimes times{time_runs(repeats, [&] { run(false); }),
+                      time_runs(repeats, [&] { run(true); }), 0.0, workspace_bytes};
+  constexpr VSmoothSchedule kSchedule{.steps = 50};
+  VSmoothState state(kSchedule);
+  int groupings = 0;
+  for (int step = 0; step < kSchedule.steps; ++step) {
+    state.begin_step(step);
+    if (!state.next_action(groupings > 0).regroup) continue;
+    times.scheduled_ms += (groupings == 0 ? times.cold : times.warm).median / kSchedule.steps;
+    ++groupings;
+  }
+  return times;
+}
+
 nlohmann::json time_shape(const Shape& shape, const std::string& recipe_name, int repeats) {
   const std::size_t count = static_cast<std::size_t>(shape.heads) * shape.tokens * shape.dim;
   DeviceBuffer q(2 * count), k(2 * count), v(2 * count), out(2 * count);
@@ -113,14 +148,18 @@ nlohmann::json time_shape(const Shape& shape, const std::string& recipe_name, in
   const Times prepare_ms = time_runs(repeats, prepare);
   const Times kernel_ms = time_runs(repeats, kernel);
   const Times call_ms = time_runs(repeats, [&] { plan.run(); });
+  const GroupingTimes grouping = time_grouping(a, recipe, repeats);
   const double flop = 4.0 * shape.heads * std::pow(shape.tokens, 2.0) * shape.dim;
   const auto tflops = [flop](const Times& t) { return flop / t.median * 1e-9; };
   fmt::print(
       "{:<9} {:<15} 1x{}x{}x{}: kernel {:.3f} ms ({:.3f}-{:.3f}) {:.1f} TFLOP/s | prepare "
-      "{:.3f} ms ({:.2f} %) | call {:.3f} ms {:.1f} TFLOP/s | workspace {:.0f} MiB\n",
+      "{:.3f} ms ({:.2f} %) | grouping {:.3f} ms ({:.2f} %), warm {:.3f} ms, scheduled {:.2f} % | "
+      "call {:.3f} ms {:.1f} TFLOP/s | workspace {:.0f} MiB\n",
       recipe_name, plan.kernel(), shape.heads, shape.tokens, shape.dim, kernel_ms.median,
       kernel_ms.least, kernel_ms.most, tflops(kernel_ms), prepare_ms.median,
-      100.0 * prepare_ms.median / kernel_ms.median, call_ms.median, tflops(call_ms),
+      100.0 * prepare_ms.median / kernel_ms.median, grouping.cold.median,
+      100.0 * grouping.cold.median / kernel_ms.median, grouping.warm.median,
+      100.0 * grouping.scheduled_ms / kernel_ms.median, call_ms.median, tflops(call_ms),
       static_cast<double>(workspace.bytes) / (1 << 20));
   std::fflush(stdout);
   return {{"recipe", recipe_name},
@@ -130,6 +169,10 @@ nlohmann::json time_shape(const Shape& shape, const std::string& recipe_name, in
           {"kernel", to_json(kernel_ms)},
           {"kernel_tflops", tflops(kernel_ms)},
           {"prepare", to_json(prepare_ms)},
+          {"grouping", to_json(grouping.cold)},
+          {"grouping_warm", to_json(grouping.warm)},
+          {"grouping_scheduled_ms", grouping.scheduled_ms},
+          {"grouping_workspace_bytes", grouping.workspace_bytes},
           {"call", to_json(call_ms)},
           {"call_tflops", tflops(call_ms)},
           {"workspace_bytes", workspace.bytes}};

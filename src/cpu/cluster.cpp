@@ -3,12 +3,14 @@
 #include <oneapi/tbb/parallel_for.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <numeric>
 
 #include "cpu/prepare.h"
 #include "cpu/tile.h"
-#include "vcattn/numerics/arith.h"
+#include "vcattn/numerics/bf16.h"
+#include "vcattn/numerics/token_order.h"
 
 namespace vcattn::cpu {
 
@@ -29,17 +31,23 @@ std::vector<std::int32_t> nearest_centroids(const Rows& values, const Rows& cent
   std::vector<float> transposed(static_cast<std::size_t>(values.dim * columns), 0.0F);
   std::vector<float> half_norms(static_cast<std::size_t>(centroids.count));
   for (std::int64_t c = 0; c < centroids.count; ++c) {
-    const float* row = centroids.row(c);
-    for (std::int64_t i = 0; i < values.dim; ++i) transposed[i * columns + c] = row[i];
-    half_norms[c] = 0.5F * std::inner_product(row, row + values.dim, row, 0.0F);
+    float norm = 0.0F;
+    for (std::int64_t i = 0; i < values.dim; ++i) {
+      const float x = numerics::bf16_round(centroids.row(c)[i]);
+      transposed[i * columns + c] = x;
+      norm += x * x;
+    }
+    half_norms[c] = 0.5F * norm;
   }
   std::vector<std::int32_t> labels(static_cast<std::size_t>(values.count));
   const std::int64_t chunks = (values.count + kRowsAtOnce - 1) / kRowsAtOnce;
   oneapi::tbb::parallel_for(std::int64_t{0}, chunks, [&](std::int64_t chunk) {
     const std::int64_t first = chunk * kRowsAtOnce;
     const std::int64_t count = std::min(kRowsAtOnce, values.count - first);
+    std::vector<float> rows(values.row(first), values.row(first) + count * values.dim);
+    for (float& x : rows) x = numerics::bf16_round(x);
     std::vector<float> products(static_cast<std::size_t>(count * columns));
-    matmul(values.row(first), transposed.data(), products.data(), count, values.dim, columns);
+    matmul(rows.data(), transposed.data(), products.data(), count, values.dim, columns);
     for (std::int64_t i = 0; i < count; ++i) {
       float best = -std::numeric_limits<float>::infinity();
       for (std::int64_t c = 0; c < centroids.count; ++c) {
@@ -74,15 +82,14 @@ void update_centroids(const Rows& values, const std::vector<std::int32_t>& label
 
 std::vector<std::int32_t> chain_clusters(const Rows& centroids) {
   const std::int64_t clusters = centroids.count;
-  std::vector<float> distance(static_cast<std::size_t>(clusters));
+  std::vector<std::int32_t> distance(static_cast<std::size_t>(clusters));
   const auto measure_from = [&](const float* from) {
     for (std::int64_t k = 0; k < clusters; ++k) {
       float sum = 0.0F;
       for (std::int64_t c = 0; c < centroids.dim; ++c) {
-        const float difference = centroids.row(k)[c] - from[c];
-        sum += difference * difference;
+        sum = numerics::add_squared_difference(sum, centroids.row(k)[c], from[c]);
       }
-      distance[k] = sum;
+      distance[k] = numerics::distance_bits(sum);
     }
   };
   measure_from(mean_row(centroids).data());
@@ -105,10 +112,24 @@ std::vector<std::int32_t> chain_clusters(const Rows& centroids) {
 
 namespace {
 
-/// Bits that order as unsigned numbers the way the floats do; NaNs go to the ends.
-std::uint32_t sortable(float x) {
-  const std::uint32_t bits = numerics::float_bits(x);
-  return (bits & numerics::kFloatSignMask) != 0 ? ~bits : bits | numerics::kFloatSignMask;
+/// A row along a direction; numerics::add_projection says in which order it is summed.
+float project(const float* row, const float* direction, std::int64_t dim) {
+  constexpr std::int64_t kChannels = numerics::kProjectionChannels;
+  std::vector<float> sums;
+  for (std::int64_t first = 0; first < dim; first += kChannels) {
+    float sum = 0.0F;
+    for (std::int64_t c = first; c < std::min(dim, first + kChannels); ++c) {
+      sum = numerics::add_projection(sum, row[c], direction[c]);
+    }
+    sums.push_back(sum);
+  }
+  sums.resize(std::bit_ceil(sums.size()), 0.0F);
+  for (std::size_t half = sums.size() / 2; half > 0; half /= 2) {
+    for (std::size_t i = 0; i < half; ++i) {
+      sums[i] = numerics::add_rn(sums[2 * i], sums[2 * i + 1]);
+    }
+  }
+  return sums[0];
 }
 
 /// Sort keys of the chain order: rank of the cluster above, projection of the token below.
@@ -127,9 +148,8 @@ std::vector<std::uint64_t> chain_keys(const Rows& values, const std::vector<std:
   }
   std::vector<std::uint64_t> keys(labels.size());
   oneapi::tbb::parallel_for(std::int64_t{0}, values.count, [&](std::int64_t i) {
-    const float* row = values.row(i);
-    const float projection = std::inner_product(row, row + dim, directions.row(labels[i]), 0.0F);
-    keys[i] = ranks[labels[i]] << 32 | sortable(projection);
+    const float projection = project(values.row(i), directions.row(labels[i]), dim);
+    keys[i] = ranks[labels[i]] << 32 | numerics::sortable_bits(projection);
   });
   return keys;
 }

@@ -13,13 +13,15 @@ namespace vcattn::cpu {
 Rows initial_centroids(const Rows& values, std::int64_t clusters);
 
 /// Nearest centroid (Euclidean) of every row, the lowest index on ties. A row with a NaN goes to 0.
+/// Rows and centroids are rounded to bfloat16 for the comparison, as matrix units take them.
 std::vector<std::int32_t> nearest_centroids(const Rows& values, const Rows& centroids);
 
 /// One Lloyd step: each centroid becomes the mean of its rows; an empty cluster keeps its own.
 void update_centroids(const Rows& values, const std::vector<std::int32_t>& labels, Rows& centroids);
 
 /// Greedy chain through the centroids: starts at the one farthest from their mean and goes on to
-/// the nearest not yet visited (the lowest index on ties). result[rank] is a cluster.
+/// the nearest not yet visited (the lowest index on ties; a NaN is farther than infinity).
+/// result[rank] is a cluster.
 std::vector<std::int32_t> chain_clusters(const Rows& centroids);
 
 /// How the tokens of the clusters are laid out.

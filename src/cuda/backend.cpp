@@ -3,42 +3,25 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "core/validate.h"
+#include "cuda/grouping.h"
+#include "cuda/host/device.h"
 #include "cuda/prepare/prepare.h"
 #include "cuda/sm90/config.h"
 #include "cuda/sm90/launch.h"
+#include "cuda/staging.h"
 #include "vcattn/error.h"
 
 namespace vcattn::cuda {
 namespace {
 
 constexpr std::int64_t kMaxHeads = 65535;  // of the grid's second and third dimension
-
-void require(cudaError_t status, const char* where) {
-  if (status == cudaSuccess) return;
-  throw Error(status == cudaErrorMemoryAllocation ? ErrorCode::kOutOfMemory : ErrorCode::kDevice,
-              where, fmt::format("{}: {}", cudaGetErrorName(status), cudaGetErrorString(status)));
-}
-
-/// Makes a device current for a scope.
-class DeviceGuard {
- public:
-  explicit DeviceGuard(int device) {
-    require(cudaGetDevice(&previous_), "device");
-    if (device != previous_) require(cudaSetDevice(device), "device");
-  }
-  ~DeviceGuard() { cudaSetDevice(previous_); }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
-
- private:
-  int previous_ = 0;
-};
 
 /// The workspace of a call, in stream order: freed when the kernels that use it are enqueued.
 class StreamBuffer {
@@ -106,9 +89,6 @@ std::string refuses_recipe(const Recipe& r) {
     return "p must be exp_cast with the tile's reference, top 126 and beta 0";
   }
   if (r.v != VFormat::kE4M3Channel) return "v must be e4m3_channel";
-  if (r.v_smooth == VSmooth::kClustered) {
-    return "clustered V-Smooth does not run on the GPU yet (supported: v_smooth off, sequence)";
-  }
   return {};
 }
 
@@ -126,6 +106,68 @@ std::string refuses_arguments(const Arguments& a) {
   constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max() - 256;
   if (a.q.tokens() > kMaxTokens || a.k.tokens() > kMaxTokens) return "more than 2^31 tokens";
   return {};
+}
+
+/// The memory of a call: grouping comes before preparation and works in the same bytes; behind them
+/// lies what has to last.
+struct CallMemory {
+  std::size_t grouping = 0;  ///< of a call without a state
+  std::size_t order = 0;     ///< of a call whose key lengths may not be those of its grouping
+  std::size_t bytes = 0;
+
+  CallMemory(std::size_t prepare_bytes, const Smoothing& smoothing, bool groups, bool has_state)
+      : bytes(prepare_bytes) {
+    if (!groups) return;
+    const cluster::Shape& shape = smoothing.shape;
+    if (smoothing.action.regroup || smoothing.previous != nullptr) {
+      bytes = std::max(bytes, cluster::workspace_bytes(shape));
+    }
+    bytes = (bytes + 255) / 256 * 256;
+    grouping = order = bytes;
+    bytes +=
+        has_state ? std::size_t{4} * shape.tasks() * shape.tokens : cluster::grouping_bytes(shape);
+  }
+};
+
+/// Enqueues what the state asks for and returns the order of the keys, or nullptr for their own.
+const std::int32_t* group_keys(const Plan& plan, const Smoothing& smoothing,
+                               const CallMemory& memory, std::byte* base, VSmoothState* state,
+                               cudaStream_t stream) {
+  const Arguments& a = plan.arguments();
+  cluster::Options options;
+  options.iterations = plan.recipe().kmeans_iterations;
+  options.order = plan.recipe().cluster_order;
+  options.warm = smoothing.warm;
+  const bool has_lengths = a.key_lengths != nullptr;
+  if (state == nullptr) {
+    const cluster::Grouping own = cluster::grouping_at(smoothing.shape, base + memory.grouping);
+    cluster::group(a, smoothing.shape, options, own, base, stream);
+    return own.order;
+  }
+  if (smoothing.action.regroup) {
+    const auto next = next_grouping(smoothing, a, stream);
+    if (smoothing.warm && has_lengths) {
+      cluster::check_lengths(a, smoothing.shape, next->buffers(), stream);
+    }
+    cluster::group(a, smoothing.shape, options, next->buffers(), base, stream);
+    state->set_grouping(next);
+    return next->buffers().order;
+  }
+  if (smoothing.previous == nullptr) return nullptr;
+  const cluster::Grouping kept = smoothing.previous->buffers();
+  if (!has_lengths) return kept.order;
+  // Other key lengths mean another grouping inside the schedule's window, none behind it.
+  const cluster::Shape& shape = smoothing.previous->shape();
+  cluster::check_lengths(a, shape, kept, stream);
+  if (smoothing.action.demean && smoothing.warm) {
+    options.warm = false;
+    options.only_if_stale = true;
+    cluster::group(a, shape, options, kept, base, stream);
+    return kept.order;
+  }
+  auto* order = reinterpret_cast<std::int32_t*>(base + memory.order);
+  cluster::usable_order(shape, kept, order, stream);
+  return order;
 }
 
 class CudaBackend final : public Backend {
@@ -165,7 +207,12 @@ class CudaBackend final : public Backend {
       return fmt::format("{} is not of compute capability 9.0 (H100, H200)", to_string(a.device));
     }
     const std::string reason = refuses_arguments(a);
-    return reason.empty() ? refuses_recipe(recipe) : reason;
+    if (!reason.empty()) return reason;
+    if (recipe.v_smooth == VSmooth::kClustered) {
+      const char* grouping = cluster::refuses(cluster::shape_of(a, recipe));
+      if (*grouping != '\0') return grouping;
+    }
+    return refuses_recipe(recipe);
   }
 
   Choice choose(const Arguments& a, const Recipe& recipe) const override {
@@ -184,18 +231,35 @@ class CudaBackend final : public Backend {
     const auto stream = static_cast<cudaStream_t>(a.stream);
     const prepare::Shape shape = prepare::shape_of(a);
     const prepare::Workspace workspace = prepare::plan_workspace(shape, a.lse.has_value());
-    const StreamBuffer buffer(a.allocator, workspace.bytes, stream);
+    const Smoothing smoothing = plan_smoothing(plan, state);
+    const bool groups = recipe.v_smooth == VSmooth::kClustered && a.k.tokens() > 0;
+    const CallMemory memory(workspace.bytes, smoothing, groups, state != nullptr);
+    const StreamBuffer buffer(a.allocator, memory.bytes, stream);
 
     prepare::Options options;
     options.int8_scores = recipe.qk == QkFormat::kInt8;
     options.balance = recipe.qk_balance;
-    options.demean =
-        recipe.v_smooth != VSmooth::kOff && (state == nullptr || state->next_action(true).demean);
+    options.demean = smoothing.action.demean;
     options.refit = recipe.v_mean_refit;
     options.score_scale = effective_scale(a);
+    if (groups) options.order = group_keys(plan, smoothing, memory, buffer.data(), state, stream);
     const sm90::AttentionParams params =
         prepare::prepare(a, shape, workspace, options, buffer.data(), stream);
     sm90::attention_launcher(find_variant(recipe, shape.dim))(params, shape.batch, stream);
+  }
+
+  /// The first Hopper device.
+  Device home() const override {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) static_cast<void>(cudaGetLastError());
+    for (int i = 0; i < count; ++i) {
+      if (is_hopper(i)) return {Device::Kind::kCuda, i};
+    }
+    return {Device::Kind::kCuda, 0};
+  }
+
+  std::unique_ptr<DeviceCall> stage(const Arguments& host) const override {
+    return stage_on(host, home().index);
   }
 };
 

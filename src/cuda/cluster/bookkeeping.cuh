@@ -92,8 +92,8 @@ struct UsableOrderKernel {
       const int position = block.x * kTile + i;
       if (position >= p.tokens) break;
       const std::int64_t at = task * p.tokens + position;
-      ptx::store_global(p.order + at, stale ? position
-                                            : ptx::load_global_constant<std::int32_t>(p.kept + at));
+      ptx::store_global(p.order + at,
+                        stale ? position : ptx::load_global_constant<std::int32_t>(p.kept + at));
     }
   }
 };

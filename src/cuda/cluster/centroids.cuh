@@ -28,7 +28,7 @@ struct CentroidViews {
   float* centroids = nullptr;          ///< (tasks, clusters, kDim)
   float* transposed = nullptr;         ///< (tasks, kDim, padded clusters)
   std::uint16_t* fragments = nullptr;  ///< (tasks, padded clusters * kDim)
-  float* half_norms = nullptr;         ///< (tasks, padded clusters): |c|^2 / 2; infinite: no cluster
+  float* half_norms = nullptr;  ///< (tasks, padded clusters): |c|^2 / 2; infinite: no cluster
 };
 
 template <int kDim>
@@ -43,8 +43,8 @@ VC_DEVICE void publish(const CentroidViews& views, NormStorage<kDim>& shared, st
                        int slots, int cluster, bool exists, float x) {
   const int channel = ptx::thread_index();
   const std::uint16_t rounded = ptx::bf16_from_float(x);
-  ptx::store_global(views.fragments + task * slots * kDim + fragment_position<kDim>(cluster, channel),
-                    rounded);
+  ptx::store_global(
+      views.fragments + task * slots * kDim + fragment_position<kDim>(cluster, channel), rounded);
   ptx::store_global(views.transposed + (task * kDim + channel) * slots + cluster, x);
   const float value = ptx::float_from_bf16(rounded);
   float sum = numerics::mul_rn(value, value);
@@ -116,7 +116,7 @@ struct UpdateKernel {
   struct Params {
     Tokens tokens;
     CentroidViews views;
-    const std::uint32_t* keys = nullptr;   ///< sorted
+    const std::uint32_t* keys = nullptr;  ///< sorted
     const std::int32_t* order = nullptr;  ///< the tokens, in the order of the keys
   };
   struct SharedStorage {
@@ -132,9 +132,8 @@ struct UpdateKernel {
     if (cluster >= head.clusters) return;
     if (thread % 64 == 0) {
       const int which = thread / 64;
-      ptx::store_shared(&shared.bounds[which],
-                        lower_bound(p.keys + head.first_token(), head.count,
-                                    head.key(cluster + which)));
+      ptx::store_shared(&shared.bounds[which], lower_bound(p.keys + head.first_token(), head.count,
+                                                           head.key(cluster + which)));
     }
     ptx::block_sync();
     const int begin = ptx::load_shared<int>(&shared.bounds[0]);
@@ -181,8 +180,7 @@ struct UpdateKernel {
       VC_UNROLL
       for (int i = 0; i < kInFlight; ++i) {
         const int position = at + i * kRows;
-        token[i] =
-            position < end ? ptx::load_global_constant<std::int32_t>(order + position) : -1;
+        token[i] = position < end ? ptx::load_global_constant<std::int32_t>(order + position) : -1;
       }
       float x[kInFlight][kPacket] = {};
       VC_UNROLL

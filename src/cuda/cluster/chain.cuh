@@ -95,7 +95,8 @@ struct ChainKernel {
       float x[kBatch];
       VC_UNROLL
       for (int i = 0; i < kBatch; ++i) {
-        x[i] = ptx::load_global_constant<float>(column + static_cast<std::int64_t>(first + i) * slots);
+        x[i] =
+            ptx::load_global_constant<float>(column + static_cast<std::int64_t>(first + i) * slots);
       }
       VC_UNROLL
       for (int i = 0; i < kBatch; i += 4) {
@@ -123,7 +124,8 @@ struct ChainKernel {
   }
 };
 
-/// Grid: clusters. The direction of a cluster, from the one before it in the chain to the one after.
+/// Grid: clusters. The direction of a cluster, from the one before it in the chain to the one
+/// after.
 template <int kDim>
 struct DirectionKernel {
   static constexpr int kThreads = kDim, kBlocksPerSm = 1;
@@ -162,8 +164,8 @@ struct OrderKeyKernel {
   static_assert(kPacket == numerics::kProjectionChannels);
   struct Params {
     Tokens tokens;
-    const std::uint32_t* labels = nullptr;      ///< AssignKernel's keys
-    const std::int32_t* ranks = nullptr;        ///< nullptr: order by label
+    const std::uint32_t* labels = nullptr;  ///< AssignKernel's keys
+    const std::int32_t* ranks = nullptr;    ///< nullptr: order by label
     const float* directions = nullptr;
     std::uint64_t* keys = nullptr;
   };
@@ -195,17 +197,16 @@ struct OrderKeyKernel {
       if (visible && p.ranks != nullptr) {
         rank = ptx::load_global_constant<std::int32_t>(p.ranks + head.first_cluster() + label);
       }
-      ptx::store_global(p.keys + head.first_token() + token,
-                        static_cast<std::uint64_t>(head.key(rank)) << 32 |
-                            numerics::sortable_bits(projection));
+      ptx::store_global(
+          p.keys + head.first_token() + token,
+          static_cast<std::uint64_t>(head.key(rank)) << 32 | numerics::sortable_bits(projection));
     }
   }
 
  private:
   VC_DEVICE static float project(const Params& p, const Head& head, int token, int label,
                                  int lane) {
-    const float* from =
-        p.directions + (head.first_cluster() + label) * kDim + lane * kPacket;
+    const float* from = p.directions + (head.first_cluster() + label) * kDim + lane * kPacket;
     const auto low = ptx::load_global_constant<ptx::Vec<float, 4>>(from);
     const auto high = ptx::load_global_constant<ptx::Vec<float, 4>>(from + 4);
     float x[kPacket];

@@ -1,11 +1,10 @@
-#include "cuda/cluster/cluster.h"
-
 #include <algorithm>
 #include <bit>
 
 #include "cuda/cluster/assign.cuh"
 #include "cuda/cluster/bookkeeping.cuh"
 #include "cuda/cluster/chain.cuh"
+#include "cuda/cluster/cluster.h"
 #include "cuda/cluster/sort.h"
 #include "cuda/host/launch.cuh"
 
@@ -84,20 +83,20 @@ struct Pass {
   /// Bits of Head::key.
   int key_bits() const {
     const std::int64_t keys = std::int64_t{shape.tasks()} * (shape.clusters + 1);
-    return std::bit_width(static_cast<std::uint64_t>(keys));
+    return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(keys)));
   }
   bool has_lengths() const { return a.key_lengths != nullptr; }
 
   Tokens tokens(bool only_if_stale) const {
     return {InputView(a.v), a.key_lengths, only_if_stale ? grouping.stale : nullptr, shape.clusters,
-            options.keys_per_cluster};
+            shape.keys_per_cluster};
   }
 
   void assign(const Tokens& t) const {
-    launch<AssignKernel<kDim>>(token_tiles(),
-                               {t, buffers.centroids.fragments, buffers.centroids.half_norms,
-                                buffers.labels},
-                               stream, "nearest centroids");
+    launch<AssignKernel<kDim>>(
+        token_tiles(),
+        {t, buffers.centroids.fragments, buffers.centroids.half_norms, buffers.labels}, stream,
+        "nearest centroids");
   }
 
   void iterate(const Tokens& t) const {
@@ -116,14 +115,14 @@ struct Pass {
     if (chained) {
       launch<ChainKernel<kDim>>(grid(1), {t, buffers.centroids, buffers.chain, buffers.ranks},
                                 stream, "chain of clusters");
-      launch<DirectionKernel<kDim>>(
-          clusters(), {t, grouping.centroids, buffers.chain, buffers.directions}, stream,
-          "directions");
+      launch<DirectionKernel<kDim>>(clusters(),
+                                    {t, grouping.centroids, buffers.chain, buffers.directions},
+                                    stream, "directions");
     }
-    launch<OrderKeyKernel<kDim>>(token_tiles(),
-                                 {t, buffers.labels, chained ? buffers.ranks : nullptr,
-                                  buffers.directions, buffers.keys},
-                                 stream, "order keys");
+    launch<OrderKeyKernel<kDim>>(
+        token_tiles(),
+        {t, buffers.labels, chained ? buffers.ranks : nullptr, buffers.directions, buffers.keys},
+        stream, "order keys");
     sort_pairs(buffers.scratch, buffers.scratch_bytes, buffers.keys, buffers.sorted_keys,
                buffers.numbers, sorted, token_count(), 32 + key_bits(), stream);
   }
@@ -191,7 +190,8 @@ Shape shape_of(const Arguments& a, const Recipe& recipe) {
   s.heads = static_cast<int>(a.v.heads());
   s.tokens = static_cast<int>(a.v.tokens());
   s.dim = a.v.dim() <= 64 ? 64 : 128;
-  s.clusters = static_cast<int>(divide_up(s.tokens, recipe.keys_per_cluster));
+  s.keys_per_cluster = recipe.keys_per_cluster;
+  s.clusters = static_cast<int>(divide_up(s.tokens, s.keys_per_cluster));
   return s;
 }
 
@@ -211,8 +211,9 @@ std::size_t workspace_bytes(const Shape& shape) { return Buffers(shape, nullptr)
 
 void check_lengths(const Arguments& a, const Shape& shape, const Grouping& grouping,
                    cudaStream_t stream) {
-  launch<CheckLengthsKernel>(dim3(1), {a.key_lengths, grouping.lengths, shape.batch, grouping.stale},
-                             stream, "key lengths");
+  launch<CheckLengthsKernel>(dim3(1),
+                             {a.key_lengths, grouping.lengths, shape.batch, grouping.stale}, stream,
+                             "key lengths");
 }
 
 void group(const Arguments& a, const Shape& shape, const Options& options, const Grouping& grouping,
@@ -226,11 +227,10 @@ void group(const Arguments& a, const Shape& shape, const Options& options, const
 
 void usable_order(const Shape& shape, const Grouping& grouping, std::int32_t* order,
                   cudaStream_t stream) {
-  launch<UsableOrderKernel>(dim3(divide_up(shape.tokens, UsableOrderKernel::kTile),
-                                 static_cast<unsigned>(shape.heads),
-                                 static_cast<unsigned>(shape.batch)),
-                            {shape.tokens, grouping.stale, grouping.order, order}, stream,
-                            "usable order");
+  launch<UsableOrderKernel>(
+      dim3(divide_up(shape.tokens, UsableOrderKernel::kTile), static_cast<unsigned>(shape.heads),
+           static_cast<unsigned>(shape.batch)),
+      {shape.tokens, grouping.stale, grouping.order, order}, stream, "usable order");
 }
 
 }  // namespace vcattn::cuda::cluster

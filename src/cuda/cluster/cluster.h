@@ -17,6 +17,7 @@ struct Shape {
   int batch = 0, heads = 0, tokens = 0;
   int dim = 0;       ///< native: 64 or 128
   int clusters = 0;  ///< of a head whose keys are all visible
+  int keys_per_cluster = 1;
   int tasks() const { return batch * heads; }
   friend bool operator==(const Shape&, const Shape&) = default;
 };
@@ -38,7 +39,6 @@ std::size_t grouping_bytes(const Shape& shape);
 Grouping grouping_at(const Shape& shape, std::byte* base);
 
 struct Options {
-  int keys_per_cluster = 256;
   int iterations = 3;  ///< from evenly spaced tokens
   ClusterOrder order = ClusterOrder::kChain;
   bool warm = false;           ///< start from the centroids that are there and do half of them

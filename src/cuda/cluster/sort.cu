@@ -1,8 +1,7 @@
-#include "cuda/cluster/sort.h"
-
 #include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
 
+#include "cuda/cluster/sort.h"
 #include "cuda/host/launch.cuh"
 
 namespace vcattn::cuda::cluster {

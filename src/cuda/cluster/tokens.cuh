@@ -41,9 +41,7 @@ struct Head {
     clusters = (count + t.keys_per_cluster - 1) / t.keys_per_cluster;
   }
 
-  VC_DEVICE std::int64_t row(int token) const {
-    return tokens.v.row_offset(batch, head, token);
-  }
+  VC_DEVICE std::int64_t row(int token) const { return tokens.v.row_offset(batch, head, token); }
   VC_DEVICE std::int64_t first_token() const { return task * tokens.v.tokens; }
   VC_DEVICE std::int64_t first_cluster() const { return task * tokens.clusters; }
   /// The sort key of a token of this cluster (or rank); hidden tokens belong to `tokens.clusters`,

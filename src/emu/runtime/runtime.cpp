@@ -99,9 +99,10 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t) { return cudaFree(p); }
 
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   if (bytes == 0) return cudaSuccess;
-  if (kind == cudaMemcpyHostToDevice) {
+  if (kind != cudaMemcpyDeviceToHost) {
     const cudaError_t status = check(vcattn::emu::device().memory.check_write(to, bytes));
-    if (status != cudaSuccess) return status;
+    // By default the destination may also be the host's.
+    if (status != cudaSuccess && kind != cudaMemcpyDefault) return status;
   }
   std::memcpy(to, from, bytes);
   return cudaSuccess;
@@ -116,6 +117,10 @@ cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t)
   const cudaError_t status = check(vcattn::emu::device().memory.check_write(p, bytes));
   if (status == cudaSuccess) std::memset(p, value, bytes);
   return status;
+}
+
+cudaError_t cudaMemset(void* p, int value, std::size_t bytes) {
+  return cudaMemsetAsync(p, value, bytes, nullptr);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }

@@ -1,0 +1,33 @@
+// Errors of the CUDA runtime as Error, and the device of a scope.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "vcattn/error.h"
+
+namespace vcattn::cuda {
+
+inline void require(cudaError_t status, const char* where) {
+  if (status == cudaSuccess) return;
+  throw Error(status == cudaErrorMemoryAllocation ? ErrorCode::kOutOfMemory : ErrorCode::kDevice,
+              where, std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status));
+}
+
+/// Makes a device current for a scope.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device) {
+    require(cudaGetDevice(&previous_), "device");
+    if (device != previous_) require(cudaSetDevice(device), "device");
+  }
+  ~DeviceGuard() { cudaSetDevice(previous_); }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_ = 0;
+};
+
+}  // namespace vcattn::cuda
