@@ -110,11 +110,13 @@ VC_DEVICE void for_each_packed_row(const InputView& view, const RowAt& row_at, c
   VC_NO_UNROLL
   for (int first = 0; first < Split::kRows; first += Split::kBatch) {
     const int row = first * Split::kBlockRows + Split::first_row();
+    // All offsets before all rows: a permutation's indices come from memory themselves.
+    std::int64_t at[Split::kBatch];
+    VC_UNROLL
+    for (int i = 0; i < Split::kBatch; ++i) at[i] = row_at(row + i * Split::kBlockRows);
     RowBatch<Split> batch;
     VC_UNROLL
-    for (int i = 0; i < Split::kBatch; ++i) {
-      batch.load(i, view, row_at(row + i * Split::kBlockRows));
-    }
+    for (int i = 0; i < Split::kBatch; ++i) batch.load(i, view, at[i]);
     VC_UNROLL
     for (int i = 0; i < Split::kBatch; ++i) {
       use(row + i * Split::kBlockRows, batch.template row<kBf16>(i));
