@@ -170,8 +170,13 @@ std::vector<std::int32_t> order_tokens(const Rows& values, const std::vector<std
 
 std::vector<std::int32_t> cluster(const Rows& values, Rows& centroids, int iterations,
                                   ClusterOrder order) {
+  const std::int64_t stride = numerics::fit_stride(values.count);
+  Rows sample((values.count + stride - 1) / stride, values.dim);
+  for (std::int64_t i = 0; i < sample.count; ++i) {
+    std::copy_n(values.row(i * stride), values.dim, sample.row(i));
+  }
   for (int i = 0; i < iterations; ++i) {
-    update_centroids(values, nearest_centroids(values, centroids), centroids);
+    update_centroids(sample, nearest_centroids(sample, centroids), centroids);
   }
   return order_tokens(values, nearest_centroids(values, centroids), centroids, order);
 }

@@ -34,8 +34,8 @@ std::vector<std::int32_t> chain_clusters(const Rows& centroids);
 std::vector<std::int32_t> order_tokens(const Rows& values, const std::vector<std::int32_t>& labels,
                                        const Rows& centroids, ClusterOrder order);
 
-/// `iterations` Lloyd steps from `centroids` (updated in place), then the order of the final
-/// assignment.
+/// `iterations` Lloyd steps from `centroids` (updated in place), of long inputs on a sample of the
+/// tokens (numerics::fit_stride), then the order of the final assignment of all.
 std::vector<std::int32_t> cluster(const Rows& values, Rows& centroids, int iterations,
                                   ClusterOrder order);
 

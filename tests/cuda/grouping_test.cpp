@@ -42,6 +42,8 @@ std::vector<Case> cases() {
       {"AllTheSame", {.keys = 300, .v = constant(2.0F)}},
       {"EveryKeyACluster", {.keys = 90}, {}, 1},
       {"ManyClusters", {.keys = 1100}, {}, 2},
+      {"Sampled", {.keys = 16390, .dim = 64}, {}, 2048},
+      {"SampledInPart", {.batch = 2, .keys = 16390, .dim = 64}, {16389, 600}, 2048},
   };
 }
 
@@ -170,7 +172,7 @@ TEST_P(DeviceGrouping, LloydStepsAreTheCpus) {
                              ? cpu::initial_centroids(values, (count + test.keys_per_cluster - 1) /
                                                                   test.keys_per_cluster)
                              : warm;
-    cpu::update_centroids(values, cpu::nearest_centroids(values, expected), expected);
+    cpu::cluster(values, expected, 1, ClusterOrder::kChain);
     warm = rows_from(state.grouping()->centroids(0, 0), values.dim);
     ASSERT_EQ(warm.count, expected.count);
     std::int64_t others = 0;  // a token at the same distance of two may move both

@@ -6,6 +6,13 @@
 
 namespace vcattn::numerics {
 
+// Lloyd steps of this many tokens or more look at every kFitStride-th only, from token 0: their
+// means do not need all, and the final assignment and order take every token.
+constexpr int kFitSampleFrom = 16384;
+constexpr int kFitStride = 4;
+
+VCATTN_HD int fit_stride(std::int64_t tokens) { return tokens >= kFitSampleFrom ? kFitStride : 1; }
+
 constexpr int kProjectionChannels = 8;  ///< of a row, summed in order before the partial sums meet
 
 // Bits that order as unsigned numbers the way the floats do (-0 below +0), NaNs behind all.

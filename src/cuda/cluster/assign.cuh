@@ -5,7 +5,7 @@
 
 namespace vcattn::cuda::cluster {
 
-/// Grid: tiles of 128 tokens. A warp holds 32 tokens in registers and runs along the centroids,
+/// Grid: tiles of 128 positions. A warp holds 32 tokens in registers and runs along the centroids,
 /// whose fragments every warp of a head reads: they stay in the first-level cache.
 template <int kDim>
 struct AssignKernel {
@@ -16,7 +16,7 @@ struct AssignKernel {
     Tokens tokens;
     const std::uint16_t* fragments = nullptr;
     const float* half_norms = nullptr;
-    std::uint32_t* keys = nullptr;  ///< (tasks, tokens): Head::key of the nearest centroid
+    std::uint32_t* keys = nullptr;  ///< (tasks, slots): Head::key of the nearest centroid
   };
   struct SharedStorage {};
 
@@ -53,18 +53,18 @@ struct AssignKernel {
     }
   };
 
-  /// Row r of the lane is token first + 8r + lane / 4.
+  /// Row r of the lane is position first + 8r + lane / 4.
   VC_DEVICE static void load_rows(const Head& head, int first, Packed (&rows)[4][kGroups]) {
     const int lane = ptx::lane_index();
     VC_UNROLL
     for (int r = 0; r < 4; ++r) {
-      const int token = first + 8 * r + lane / 4;
+      const int position = first + 8 * r + lane / 4;
       VC_UNROLL
       for (int j = 0; j < kGroups; ++j) {
         rows[r][j] = {};
-        if (token < head.count) {
-          rows[r][j] =
-              load_packed<kDim>(head.tokens.v, head.row(token), 32 * j + lane % 4 * kPacket);
+        if (position < head.positions) {
+          rows[r][j] = load_packed<kDim>(head.tokens.v, head.row(position * head.stride),
+                                         32 * j + lane % 4 * kPacket);
         }
       }
     }
@@ -117,7 +117,7 @@ struct AssignKernel {
   }
 
   /// The best of the four lanes that share a row.
-  VC_DEVICE static void store(const Params& p, const Head& head, int token, Nearest nearest) {
+  VC_DEVICE static void store(const Params& p, const Head& head, int position, Nearest nearest) {
     VC_UNROLL
     for (int bit = 1; bit < 4; bit *= 2) {
       const float closeness = ptx::shuffle_xor(nearest.closeness, bit);
@@ -127,9 +127,9 @@ struct AssignKernel {
         nearest = {closeness, cluster};
       }
     }
-    if (ptx::lane_index() % 4 != 0 || token >= p.tokens.v.tokens) return;
-    ptx::store_global(p.keys + head.first_token() + token,
-                      head.key(token < head.count ? nearest.cluster : p.tokens.clusters));
+    if (ptx::lane_index() % 4 != 0 || position >= p.tokens.slots) return;
+    ptx::store_global(p.keys + head.first_position() + position,
+                      head.key(position < head.positions ? nearest.cluster : p.tokens.clusters));
   }
 };
 

@@ -5,7 +5,7 @@
 
 namespace vcattn::cuda::cluster {
 
-/// Grid: tiles of 1,024 tokens, then tasks. tokens[task][i] = i, the values of both sorts.
+/// Grid: tiles of 1,024 positions, heads, entries. numbers[task][i] = i.
 struct NumberKernel {
   static constexpr int kThreads = 256, kBlocksPerSm = 4, kTile = 1024;
   struct Params {
@@ -64,7 +64,7 @@ struct KeepKernel {
     for (int i = ptx::thread_index(); i < kTile; i += kThreads) {
       const int position = tile * kTile + i;
       if (position >= p.tokens.v.tokens) break;
-      const std::int64_t at = head.first_token() + position;
+      const std::int64_t at = head.first_position() + position;
       ptx::store_global(p.order + at, ptx::load_global_constant<std::int32_t>(p.sorted + at));
     }
     if (tile == 0 && head.head == 0 && ptx::thread_index() == 0) {

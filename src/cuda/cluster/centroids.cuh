@@ -132,8 +132,9 @@ struct UpdateKernel {
     if (cluster >= head.clusters) return;
     if (thread % 64 == 0) {
       const int which = thread / 64;
-      ptx::store_shared(&shared.bounds[which], lower_bound(p.keys + head.first_token(), head.count,
-                                                           head.key(cluster + which)));
+      ptx::store_shared(
+          &shared.bounds[which],
+          lower_bound(p.keys + head.first_position(), head.positions, head.key(cluster + which)));
     }
     ptx::block_sync();
     const int begin = ptx::load_shared<int>(&shared.bounds[0]);
@@ -173,10 +174,10 @@ struct UpdateKernel {
                                  double (&sum)[kPacket]) {
     const int row = ptx::thread_index() / kLanes;
     const int first = ptx::thread_index() % kLanes * kPacket;
-    const std::int32_t* order = p.order + head.first_token();
+    const std::int32_t* order = p.order + head.first_position();
     VC_NO_UNROLL
     for (int at = begin + row; at < end; at += kInFlight * kRows) {
-      int token[kInFlight];
+      int token[kInFlight];  // positions of the sample
       VC_UNROLL
       for (int i = 0; i < kInFlight; ++i) {
         const int position = at + i * kRows;
@@ -185,7 +186,8 @@ struct UpdateKernel {
       float x[kInFlight][kPacket] = {};
       VC_UNROLL
       for (int i = 0; i < kInFlight; ++i) {
-        if (token[i] >= 0) load_channels<kDim>(p.tokens.v, head.row(token[i]), first, x[i]);
+        if (token[i] >= 0)
+          load_channels<kDim>(p.tokens.v, head.row(token[i] * head.stride), first, x[i]);
       }
       VC_UNROLL
       for (int i = 0; i < kInFlight; ++i) {

@@ -184,7 +184,7 @@ struct OrderKeyKernel {
       float projection = 0.0f;
       if (visible) {
         label = static_cast<int>(
-            ptx::load_global_constant<std::uint32_t>(p.labels + head.first_token() + token) -
+            ptx::load_global_constant<std::uint32_t>(p.labels + head.first_position() + token) -
             head.key(0));
         if (p.ranks != nullptr) projection = project(p, head, token, label, lane);
       }
@@ -198,7 +198,7 @@ struct OrderKeyKernel {
         rank = ptx::load_global_constant<std::int32_t>(p.ranks + head.first_cluster() + label);
       }
       ptx::store_global(
-          p.keys + head.first_token() + token,
+          p.keys + head.first_position() + token,
           static_cast<std::uint64_t>(head.key(rank)) << 32 | numerics::sortable_bits(projection));
     }
   }

@@ -7,6 +7,7 @@
 #include "cuda/cluster/cluster.h"
 #include "cuda/cluster/sort.h"
 #include "cuda/host/launch.cuh"
+#include "vcattn/numerics/token_order.h"
 
 namespace vcattn::cuda::cluster {
 namespace {
@@ -77,9 +78,16 @@ struct Pass {
   dim3 grid(unsigned x) const {
     return dim3(x, static_cast<unsigned>(shape.heads), static_cast<unsigned>(shape.batch));
   }
-  dim3 token_tiles() const { return grid(divide_up(shape.tokens, kTileTokens)); }
+  dim3 tiles(int positions) const { return grid(divide_up(positions, kTileTokens)); }
+  /// Positions of a head in a Lloyd step. An entry of few visible keys takes all of them.
+  int fit_slots() const {
+    const int sampled =
+        static_cast<int>(divide_up(shape.tokens, numerics::fit_stride(shape.tokens)));
+    if (!has_lengths()) return sampled;
+    return std::max(sampled, std::min(shape.tokens, numerics::kFitSampleFrom - 1));
+  }
   dim3 clusters() const { return grid(static_cast<unsigned>(shape.clusters)); }
-  std::int64_t token_count() const { return std::int64_t{shape.tasks()} * shape.tokens; }
+  std::int64_t in_all(int slots) const { return std::int64_t{shape.tasks()} * slots; }
   /// Bits of Head::key.
   int key_bits() const {
     const std::int64_t keys = std::int64_t{shape.tasks()} * (shape.clusters + 1);
@@ -87,14 +95,25 @@ struct Pass {
   }
   bool has_lengths() const { return a.key_lengths != nullptr; }
 
-  Tokens tokens(bool only_if_stale) const {
-    return {InputView(a.v), a.key_lengths, only_if_stale ? grouping.stale : nullptr, shape.clusters,
-            shape.keys_per_cluster};
+  Tokens tokens(bool only_if_stale, bool fit) const {
+    return {InputView(a.v),
+            a.key_lengths,
+            only_if_stale ? grouping.stale : nullptr,
+            shape.clusters,
+            shape.keys_per_cluster,
+            fit,
+            fit ? fit_slots() : shape.tokens};
+  }
+
+  /// The positions of every head, which both kinds of sort take along.
+  void number(int slots) const {
+    launch<NumberKernel>(grid(divide_up(slots, NumberKernel::kTile)), {slots, buffers.numbers},
+                         stream, "positions");
   }
 
   void assign(const Tokens& t) const {
     launch<AssignKernel<kDim>>(
-        token_tiles(),
+        tiles(t.slots),
         {t, buffers.centroids.fragments, buffers.centroids.half_norms, buffers.labels}, stream,
         "nearest centroids");
   }
@@ -102,7 +121,7 @@ struct Pass {
   void iterate(const Tokens& t) const {
     assign(t);
     sort_pairs(buffers.scratch, buffers.scratch_bytes, buffers.labels, buffers.sorted_labels,
-               buffers.numbers, buffers.sorted_numbers, token_count(), key_bits(), stream);
+               buffers.numbers, buffers.sorted_numbers, in_all(t.slots), key_bits(), stream);
     launch<UpdateKernel<kDim>>(
         clusters(), {t, buffers.centroids, buffers.sorted_labels, buffers.sorted_numbers}, stream,
         "centroids");
@@ -120,24 +139,23 @@ struct Pass {
                                     stream, "directions");
     }
     launch<OrderKeyKernel<kDim>>(
-        token_tiles(),
+        tiles(t.slots),
         {t, buffers.labels, chained ? buffers.ranks : nullptr, buffers.directions, buffers.keys},
         stream, "order keys");
     sort_pairs(buffers.scratch, buffers.scratch_bytes, buffers.keys, buffers.sorted_keys,
-               buffers.numbers, sorted, token_count(), 32 + key_bits(), stream);
+               buffers.numbers, sorted, in_all(t.slots), 32 + key_bits(), stream);
   }
 
   void run() const {
     const bool conditional = options.only_if_stale && has_lengths();
-    const Tokens t = tokens(conditional);
+    const Tokens t = tokens(conditional, /*fit=*/false);
     if (conditional) {  // the sorts run in any case and shall find something
-      check(cudaMemsetAsync(buffers.labels, 0, token_count() * sizeof(*buffers.labels), stream),
+      check(cudaMemsetAsync(buffers.labels, 0, in_all(t.slots) * sizeof(*buffers.labels), stream),
             "workspace");
-      check(cudaMemsetAsync(buffers.keys, 0, token_count() * sizeof(*buffers.keys), stream),
+      check(cudaMemsetAsync(buffers.keys, 0, in_all(t.slots) * sizeof(*buffers.keys), stream),
             "workspace");
     }
-    launch<NumberKernel>(grid(divide_up(shape.tokens, NumberKernel::kTile)),
-                         {shape.tokens, buffers.numbers}, stream, "token numbers");
+    number(fit_slots());
     launch<SeedKernel<kDim>>(
         grid(static_cast<unsigned>(padded_clusters(shape.clusters))),
         {t, buffers.centroids, options.warm, has_lengths() ? grouping.stale : nullptr}, stream,
@@ -146,11 +164,12 @@ struct Pass {
     for (int i = 0; i < options.iterations || (options.warm && i < warm_iterations); ++i) {
       const bool needed = !options.warm || i < warm_iterations;
       if (needed) {
-        iterate(t);
+        iterate(tokens(conditional, /*fit=*/true));
       } else if (has_lengths()) {
-        iterate(tokens(/*only_if_stale=*/true));
+        iterate(tokens(/*only_if_stale=*/true, /*fit=*/true));
       }
     }
+    if (fit_slots() != shape.tokens) number(shape.tokens);
     order(t, has_lengths() ? buffers.sorted_numbers : grouping.order);
     if (has_lengths()) {
       launch<KeepKernel>(grid(divide_up(shape.tokens, KeepKernel::kTile)),

@@ -3,6 +3,7 @@
 
 #include "cuda/device_view.h"
 #include "cuda/ptx/ptx.cuh"
+#include "vcattn/numerics/token_order.h"
 
 namespace vcattn::cuda::cluster {
 
@@ -19,6 +20,8 @@ struct Tokens {
   const std::int32_t* only_if = nullptr;  ///< nullptr, or nothing is done unless this is not zero
   int clusters = 0;                       ///< of a head whose keys are all visible
   int keys_per_cluster = 1;
+  bool fit = false;  ///< a Lloyd step: of many tokens only a sample takes part
+  int slots = 0;     ///< positions of a head in the arrays of this pass
 
   VC_DEVICE bool idle() const {
     return only_if != nullptr && ptx::load_global<std::int32_t>(only_if) == 0;
@@ -29,6 +32,7 @@ struct Tokens {
 struct Head {
   const Tokens& tokens;
   int batch, head, count, clusters;
+  int stride, positions;  ///< position i of `positions` is token i * stride
   std::int64_t task;
 
   VC_DEVICE explicit Head(const Tokens& t) : tokens(t) {
@@ -38,13 +42,15 @@ struct Head {
     task = static_cast<std::int64_t>(batch) * t.v.heads + head;
     count = t.lengths == nullptr ? t.v.tokens
                                  : ptx::load_global_constant<std::int32_t>(t.lengths + batch);
+    stride = t.fit ? numerics::fit_stride(count) : 1;
+    positions = (count + stride - 1) / stride;
     clusters = (count + t.keys_per_cluster - 1) / t.keys_per_cluster;
   }
 
   VC_DEVICE std::int64_t row(int token) const { return tokens.v.row_offset(batch, head, token); }
-  VC_DEVICE std::int64_t first_token() const { return task * tokens.v.tokens; }
+  VC_DEVICE std::int64_t first_position() const { return task * tokens.slots; }
   VC_DEVICE std::int64_t first_cluster() const { return task * tokens.clusters; }
-  /// The sort key of a token of this cluster (or rank); hidden tokens belong to `tokens.clusters`,
+  /// The sort key of a token of this cluster (or rank); hidden ones belong to `tokens.clusters`,
   /// behind all others of their head.
   VC_DEVICE std::uint32_t key(int cluster) const {
     return static_cast<std::uint32_t>(task * (tokens.clusters + 1) + cluster);
