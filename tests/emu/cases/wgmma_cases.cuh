@@ -54,7 +54,9 @@ VC_CONSTEXPR int row_bytes(ptx::Swizzle s) {
 VC_CONSTEXPR int k_steps(ptx::Swizzle s) { return row_bytes(s) / 32; }
 
 // Strides of the images that inputs hold: atoms of 8 rows one after another.
-VC_CONSTEXPR uint32_t stride_bytes(ptx::Swizzle s) { return 8u * static_cast<uint32_t>(row_bytes(s)); }
+VC_CONSTEXPR uint32_t stride_bytes(ptx::Swizzle s) {
+  return 8u * static_cast<uint32_t>(row_bytes(s));
+}
 constexpr uint32_t kCoreMatrix = 128;  // leading stride without swizzle
 
 // MN-major B, 16 k-rows: panels of `row_bytes / 2` columns, each two atoms of 8 k-rows.
