@@ -193,9 +193,13 @@ void multiply_e4m3_as_f16(const uint8_t* a, int rows, const uint8_t* b, int n, u
   const Unit unit{25, 23, Accumulate::kF32};
   std::vector<Row> x = decode_rows(Element::kE4M3, a, rows), y = decode_rows(Element::kE4M3, b, n);
   for (auto* side : {&x, &y}) {
-    for (Row& row : *side) {  // as f16 no e4m3 value is subnormal
+    for (Row& row : *side) {
+      const Row from = row;
       for (int k = 0; k < 32; ++k) {
-        if (row.exponent[k] != kNone) row.exponent[k] = std::ilogb(row.value[k]);
+        const int step = k % 4 / 2, to = 16 * step + k / 4 * 2 + k % 2;
+        row.value[to] = from.value[k];
+        // As f16 no e4m3 value is subnormal.
+        row.exponent[to] = from.exponent[k] == kNone ? kNone : std::ilogb(from.value[k]);
       }
     }
   }
@@ -203,7 +207,9 @@ void multiply_e4m3_as_f16(const uint8_t* a, int rows, const uint8_t* b, int n, u
     for (int j = 0; j < n; ++j) {
       uint32_t& to = c[i * n + j];
       const Row &p = x[static_cast<size_t>(i)], &q = y[static_cast<size_t>(j)];
-      to = fused_dot(unit, p, q, 16, 32, fused_dot(unit, p, q, 0, 16, to));
+      const uint32_t products = fused_dot(unit, p, q, 16, 32, fused_dot(unit, p, q, 0, 16, 0));
+      const float sum = std::bit_cast<float>(to) + std::bit_cast<float>(products);
+      to = std::isnan(sum) ? kNan32 : std::bit_cast<uint32_t>(sum);
     }
   }
 }

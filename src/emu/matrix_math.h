@@ -21,7 +21,8 @@ namespace vcattn::emu {
 void multiply(Element element, Accumulate out, const uint8_t* a, int rows, const uint8_t* b, int n,
               uint32_t* c, bool accumulate);
 
-// mma.sync of e4m3 on sm_90, which is two steps of f16 arithmetic (k 0-15, then 16-31).
+// mma.sync of e4m3 on sm_90, which is two steps of f16 arithmetic from zero (first the k with
+// k mod 4 < 2, then the others) and an addition to c, rounded to nearest even.
 void multiply_e4m3_as_f16(const uint8_t* a, int rows, const uint8_t* b, int n, uint32_t* c);
 
 }  // namespace vcattn::emu

