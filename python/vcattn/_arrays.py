@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 from ._call import Inputs
@@ -82,15 +83,29 @@ def _on_device(
 ) -> Any:
     """CUDA arrays of a library whose arrays may be written, such as CuPy; on the legacy default
     stream, with which DLPack's producers synchronize."""
-    if not hasattr(q, "__cuda_array_interface__") or not hasattr(q, "__array_namespace__"):
-        raise UnsupportedError(
-            f"q: results of type {type(q).__module__}.{type(q).__name__} cannot be allocated on a "
-            "device (supported: torch tensors, CuPy arrays)",
-            "q",
-        )
-    xp = q.__array_namespace__()
+    xp = _writable_namespace(q)
     result = xp.empty(q.shape, dtype=q.dtype) if out is None else out
     lse = xp.empty(_lse_shape(inputs), dtype=xp.float32) if return_lse else None
     lse_view = None if lse is None else view(lse, "lse")
     run(inputs, view(result, "out"), lse_view, recipe, backend, state)
     return (result, lse) if return_lse else result
+
+
+def _writable_namespace(like: Any) -> Any:
+    """The module that makes arrays of ``like``'s kind on its device.
+
+    CuPy is known by its package's name, since not every version has ``__array_namespace__`` on its
+    arrays. Others have to say that theirs may be written: JAX's may not.
+    """
+    kind = type(like)
+    package = sys.modules.get(kind.__module__.partition(".")[0])
+    if package is not None and package.__name__ == "cupy":
+        return package
+    interface = getattr(like, "__cuda_array_interface__", None)
+    if interface is not None and not interface["data"][1] and hasattr(like, "__array_namespace__"):
+        return like.__array_namespace__()
+    raise UnsupportedError(
+        f"q: results of type {kind.__module__}.{kind.__name__} cannot be allocated on a "
+        "device (supported: torch tensors, CuPy arrays)",
+        "q",
+    )

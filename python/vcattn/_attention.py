@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from . import _arrays, _execute
@@ -70,7 +71,7 @@ def attention(
         state: V-Smooth state of this layer; None: the active ``Schedule``'s, else self-contained.
         return_lse: also return the natural-log LSE of the scaled scores, float32 (B, Hq, Sq).
         backend: "auto", "cpu" or "cuda".
-        out: where to write, of q's shape; not with gradients and not under torch.compile.
+        out: where to write, of q's shape; not with gradients; a copy under torch.compile.
 
     Returns:
         The output in q's shape, dtype and kind (and memory order, for torch), or (output, LSE).
@@ -136,8 +137,15 @@ def why_not(
     """Empty if ``attention`` can run this call, else the reason why not; computes nothing.
 
     Takes the keywords of ``attention`` that describe the call (mask, causal, layout, ...). Never
-    raises for bad arguments; unknown keywords raise TypeError.
+    raises for bad arguments; unknown keywords raise TypeError. Under torch.compile a graph break:
+    ask before compiling.
     """
+    return _probe(q, _why_not, q, k, v, recipe, backend, call)
+
+
+def _why_not(
+    q: Any, k: Any, v: Any, recipe: str | Recipe | None, backend: str, call: dict[str, Any]
+) -> str:
     try:
         inputs = _views_of(q, k, v, **call)
     except Error as error:
@@ -168,4 +176,22 @@ def explain(
     **call: Any,
 ) -> str:
     """What would run for this call and why, one sentence a line. Raises as ``attention`` does."""
+    return _probe(q, _explain, q, k, v, recipe, backend, call)
+
+
+def _explain(
+    q: Any, k: Any, v: Any, recipe: str | Recipe | None, backend: str, call: dict[str, Any]
+) -> str:
     return _execute.explain(_views_of(q, k, v, **call), _spec(recipe) or DEFAULT, backend)
+
+
+def _probe(q: Any, function: Callable[..., str], *arguments: Any) -> str:
+    """Reads pointers and calls the library, which torch.compile cannot trace."""
+    if is_torch(q):
+        import torch
+
+        if torch.compiler.is_compiling():
+            from ._torch_attention import untraced
+
+            return untraced(function, *arguments)
+    return function(*arguments)

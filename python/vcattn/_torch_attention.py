@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,15 @@ from torch import Tensor
 from . import _torch_op
 from .errors import InvalidArgumentError
 from .schedule import resolve
+
+T = TypeVar("T")
+
+
+# torch.compiler.disable does the same and imports the compiler, which takes seconds, at once.
+@torch._disable_dynamo  # type: ignore[untyped-decorator,unused-ignore]
+def untraced(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """Calls ``function``, which torch.compile does not enter: a graph break."""
+    return function(*arguments, **options)
 
 
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -76,7 +86,7 @@ def torch_attention(
         *tables(k_rope, "k_rope"),
     )
     lse: Tensor | None
-    if out is not None:
+    if out is not None and not torch.compiler.is_compiling():
         lse = _into(out.unsqueeze(0) if packed else out, q, k, v, rest, recipe, state, return_lse,
                     options)  # fmt: skip
         result = out
@@ -87,6 +97,8 @@ def torch_attention(
         )
         if packed:
             result = result.squeeze(0)
+        if out is not None:
+            result = out.copy_(result)
     if lse is None or not return_lse:
         return result
     return result, lse.squeeze(0) if packed else lse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from ctypes import byref, c_char_p, c_void_p
 
 from ._library import check, library
@@ -26,7 +27,9 @@ class Recipe:
             + (":" if fields else "")
             + ",".join(f"{field}={_text(value)}" for field, value in fields.items())
         )
-        handle(self.spec)
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.compiler.is_compiling():  # the operator checks it as well
+            handle(self.spec)
 
     @property
     def fields(self) -> dict[str, str]:

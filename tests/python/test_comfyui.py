@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -178,3 +179,24 @@ def test_the_node_has_what_comfyui_reads(monkeypatch):
     assert override.settings == Settings()
     assert set(module.NODE_DISPLAY_NAME_MAPPINGS) == set(module.NODE_CLASS_MAPPINGS)
     assert "comfy" not in sys.modules
+
+
+def test_compiled_models_break_at_the_override_and_trace_nothing_of_it(qkv):
+    override, compiled_steps = AttentionOverride(Settings(min_tokens=0)), []
+
+    def block(q, k, v, given):
+        return override(native, q * 2, k, v, 2, skip_reshape=True, transformer_options=given) + 1
+
+    def backend(module, example):
+        compiled_steps.append(len(module.graph.nodes))
+        return module
+
+    q, k, v = qkv()
+    expected = [block(q, k, v, options(step)) for step in range(4)]
+    torch._dynamo.reset()
+    compiled = torch.compile(block, backend=backend)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [compiled(q, k, v, options(step)) for step in range(4)]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert len(compiled_steps) == 2  # before and after the attention, once for all steps

@@ -140,12 +140,15 @@ def test_opcheck(qkv):
 def test_compile_equals_eager_at_any_length(qkv):
     torch._dynamo.reset()
     counter = torch._dynamo.testing.CompileCounterWithBackend("inductor")
-    compiled = torch.compile(
-        lambda q, k, v: attention(q * 2, k, v), fullgraph=True, dynamic=True, backend=counter
-    )
+    recipe = usable_recipe()  # probes are for outside of compiled code
+
+    def block(q, k, v):
+        return vcattn.attention(q * 2, k, v, recipe=recipe)
+
+    compiled = torch.compile(block, fullgraph=True, dynamic=True, backend=counter)
     for tokens in (256, 384, 1000):
         q, k, v = qkv(queries=tokens)
-        assert torch.equal(compiled(q, k, v), attention(q * 2, k, v))
+        assert torch.equal(compiled(q, k, v), block(q, k, v))
     assert counter.frame_count == 1
 
 
@@ -193,7 +196,12 @@ def test_graphs_of_a_scheduled_layer(qkv):
 def test_reduce_overhead_mode(qkv):
     torch._dynamo.reset()
     q, k, v = qkv(queries=512)
-    compiled = torch.compile(lambda x: attention(x, k, v) + 1, mode="reduce-overhead")
+    recipe = usable_recipe()
+    compiled = torch.compile(
+        lambda x: vcattn.attention(x, k, v, recipe=recipe) + 1,
+        fullgraph=True,
+        mode="reduce-overhead",
+    )
     with torch.no_grad():
         for _ in range(3):
             torch.compiler.cudagraph_mark_step_begin()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
+import types
 
 import ml_dtypes
 import numpy as np
 import pytest
 import vcattn
 from conftest import T8, reference, rel_l2
+from vcattn import _arrays
 
 
 @pytest.mark.parametrize("recipe", ["exact", "vc8", "vc8-fast", "sage2"])
@@ -184,6 +187,30 @@ def test_results_are_of_the_caller_s_kind(normal):
     expected = vcattn.attention(q, k, v, return_lse=True)
     assert isinstance(out, Producer) and isinstance(lse, Producer)
     assert np.array_equal(out.array, expected[0]) and np.array_equal(lse.array, expected[1])
+
+
+class DeviceArray(Producer):
+    """A CUDA array of a library with a namespace, for what needs no device."""
+
+    def __init__(self, array, read_only):
+        super().__init__(array)
+        self.__cuda_array_interface__ = {"data": (0, read_only), "version": 3}
+
+    def __array_namespace__(self):
+        return np
+
+
+def test_who_allocates_results_on_a_device(normal, monkeypatch):
+    x = normal(2, 2)
+    cupy = types.ModuleType("cupy")
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    for module in ("cupy", "cupy._core.core"):  # without __array_namespace__, as in CuPy 13
+        ndarray = type("ndarray", (Producer,), {"__module__": module})
+        assert _arrays._writable_namespace(ndarray(x)) is cupy
+    assert _arrays._writable_namespace(DeviceArray(x, read_only=False)) is np
+    for refused in (DeviceArray(x, read_only=True), Producer(x), Namespaced(x)):
+        with pytest.raises(NotImplementedError, match="cannot be allocated"):
+            _arrays._writable_namespace(refused)
 
 
 def test_threads_agree_with_serial_calls(normal):

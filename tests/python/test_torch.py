@@ -125,6 +125,83 @@ def test_compile_fullgraph_equals_eager(tensors):
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+def traced(function, *tensors, fullgraph=True):
+    """(result, what the graphs call outside of torch) of a compiled function; a warning, such as
+    Dynamo gives for what it cannot trace, is an error."""
+    calls = []
+
+    def backend(module, example):
+        calls.extend(str(n.target) for n in module.graph.nodes if "vcattn" in str(n.target))
+        return module
+
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = torch.compile(function, fullgraph=fullgraph, backend=backend)(*tensors)
+    return result, calls
+
+
+CUT = vcattn.Recipe("vc8", hadamard=False)
+ROPE = (torch.ones(40, 16), torch.zeros(40, 16))
+COMPILED = {
+    "plain": lambda q, k, v: vcattn.attention(q, k, v),
+    "recipe": lambda q, k, v: vcattn.attention(q, k, v, recipe=CUT),
+    "recipe made inside": lambda q, k, v: vcattn.attention(
+        q, k, v, recipe=vcattn.Recipe("vc8", p_top=100)
+    ),
+    "key lengths": lambda q, k, v: vcattn.attention(q, k, v, key_lengths=[17]),
+    "rope": lambda q, k, v: vcattn.attention(q, k, v, q_rope=ROPE, k_rope=ROPE),
+    "out": lambda q, k, v: vcattn.attention(q, k, v, out=torch.zeros_like(q)),
+    "lse and out": lambda q, k, v: vcattn.attention(
+        q, k, v, out=torch.zeros_like(q), return_lse=True
+    )[1],
+    "packed": lambda q, k, v: vcattn.attention(
+        *(x[0].transpose(0, 1) for x in (q, k, v)),
+        cu_seqlens_q=[0, 9, 40], cu_seqlens_k=[0, 9, 40], max_seqlen_q=31, max_seqlen_k=31,
+    ),
+    "sdpa": lambda q, k, v: vcattn.sdpa(q, k, v, recipe=CUT),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_the_compiler_sees_the_operator_alone(tensors, name):
+    q, k, v = (tensors(1, 2, 40, 32) for _ in range(3))
+    expected = COMPILED[name](q, k, v)
+    found, calls = traced(COMPILED[name], q, k, v)
+    assert torch.equal(found, expected)
+    assert calls == ["vcattn.attention"]
+
+
+@pytest.mark.parametrize("recipe", ["vc8", "torch"])
+def test_a_schedule_around_compiled_code(tensors, recipe):
+    q, k, v = (tensors(1, 2, 200, 32) for _ in range(3))
+    with vcattn.Schedule(steps=4, recipe=recipe):
+        expected = vcattn.attention(q, k, v)
+    with vcattn.Schedule(steps=4, recipe=recipe):
+        found, calls = traced(COMPILED["plain"], q, k, v)
+    assert torch.equal(found, expected) and calls == ["vcattn.attention"]
+
+
+def test_what_sdpa_hands_back_compiles(tensors):
+    q, k, v = (tensors(1, 2, n, 32) for n in (10, 40, 40))
+    function = lambda q, k, v: vcattn.sdpa(q, k, v, is_causal=True)  # noqa: E731
+    with pytest.warns(UserWarning, match="top-left"):
+        expected = function(q, k, v)
+    found, calls = traced(function, q, k, v)
+    assert torch.equal(found, expected) and calls == []
+
+
+@pytest.mark.parametrize("probe", ["can_use", "why_not", "explain"])
+def test_probes_break_the_graph_and_are_not_traced(tensors, probe):
+    def block(q, k, v):
+        return q * 2 if getattr(vcattn, probe)(q, k, v) == answer else q * 3
+
+    q, k, v = (tensors(1, 2, 40, 32) for _ in range(3))
+    answer = getattr(vcattn, probe)(q, k, v)
+    found, _ = traced(block, q, k, v, fullgraph=False)
+    assert torch.equal(found, q * 2)
+
+
 def test_dynamic_shapes_do_not_recompile(tensors):
     torch._dynamo.reset()
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")

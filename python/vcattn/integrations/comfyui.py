@@ -13,9 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .._attention import attention, why_not
+from .._torch_attention import untraced
 from .._torch_op import handed_back
 from ..schedule import TORCH, Rule, Schedule
 
@@ -67,7 +69,29 @@ class AttentionOverride:
         skip_output_reshape: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """q, k and v are (B, H, S, d) if ``skip_reshape``, else (B, S, H * d)."""
+        """q, k and v are (B, H, S, d) if ``skip_reshape``, else (B, S, H * d).
+
+        Under torch.compile a graph break: the schedule has to be asked in every step.
+        """
+        run = self._attend
+        arguments = (func, q, k, v, heads, mask, attn_precision, skip_reshape, skip_output_reshape)
+        if torch.compiler.is_compiling():
+            return untraced(run, *arguments, kwargs)
+        return run(*arguments, kwargs)
+
+    def _attend(
+        self,
+        func: Callable[..., Any],
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        heads: int,
+        mask: Tensor | None,
+        attn_precision: Any,
+        skip_reshape: bool,
+        skip_output_reshape: bool,
+        kwargs: dict[str, Any],
+    ) -> Any:
         options = kwargs.get("transformer_options") or {}
         tokens = 2 if skip_reshape else 1
         call: dict[str, Any] = {
