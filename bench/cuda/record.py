@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""Joins what one benchmark run left into one result file.
+
+Usage: record.py OUTPUT_FOLDER COMMIT > h200-attention.json
+
+Reads peers.log (bench/cuda/peers.py), attention.json (attention_bench) and clocks.csv (nvidia-smi
+before and after), and adds the ratio of each run to the peer at the same shape.
+"""
+
+import csv
+import json
+import pathlib
+import re
+import sys
+
+PEER = re.compile(r"(\S+) 1x(\d+)x(\d+)x(\d+): ([\d.]+) ms ([\d.]+) TFLOP/s")
+
+
+def read_peers(path):
+    peers = []
+    for name, heads, tokens, dim, ms, rate in PEER.findall(path.read_text()):
+        shape = [1, int(heads), int(tokens), int(dim)]
+        peers.append(
+            {"peer": name, "shape": shape, "median_ms": float(ms), "tflops": float(rate)}
+        )
+    return peers
+
+
+def main():
+    out, commit = pathlib.Path(sys.argv[1]), sys.argv[2]
+    peers = read_peers(out / "peers.log")
+    rates = {tuple(peer["shape"]): peer["tflops"] for peer in peers}
+    runs = json.loads((out / "attention.json").read_text())["runs"]
+    for run in runs:
+        peer = rates.get(tuple(run["shape"]))
+        run["kernel_ratio_to_peer"] = round(run["kernel_tflops"] / peer, 3) if peer else None
+    with (out / "clocks.csv").open(newline="") as file:
+        clocks = list(csv.DictReader(file, skipinitialspace=True))
+    result = {
+        "device": clocks[0]["name"],
+        "driver": clocks[0]["driver_version"],
+        "commit": commit,
+        "command": "scripts/gpu_check",
+        "protocol": "random normal bf16, 2 warm-ups, median of repeats by events, peers first in the run",
+        "clocks_before_and_after": clocks,
+        "peers": peers,
+        "runs": runs,
+    }
+    json.dump(result, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()
