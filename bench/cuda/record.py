@@ -20,9 +20,7 @@ def read_peers(path):
     peers = []
     for name, heads, tokens, dim, ms, rate in PEER.findall(path.read_text()):
         shape = [1, int(heads), int(tokens), int(dim)]
-        peers.append(
-            {"peer": name, "shape": shape, "median_ms": float(ms), "tflops": float(rate)}
-        )
+        peers.append({"peer": name, "shape": shape, "median_ms": float(ms), "tflops": float(rate)})
     return peers
 
 
