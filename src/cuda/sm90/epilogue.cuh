@@ -2,6 +2,8 @@
 #pragma once
 
 #include "cuda/sm90/consumer.cuh"
+#include "vcattn/numerics/bf16.h"
+#include "vcattn/numerics/f16.h"
 
 namespace vcattn::cuda::sm90 {
 
@@ -10,14 +12,20 @@ struct OutputRow {
   const OutputView& out;
   std::int64_t offset;
 
+  /// As store_element on the host: what is finite stays finite in 16 bits.
+  VC_DEVICE float kept(float value) const {
+    const float largest = out.dtype == DType::kBF16 ? numerics::kBf16Max : numerics::kF16Max;
+    return numerics::is_finite(value) ? numerics::clip(value, -largest, largest) : value;
+  }
+
   VC_DEVICE void store(int channel, float value) const {
     const std::int64_t at = offset + channel * out.stride[3];
     if (out.dtype == DType::kF32) {
       ptx::store_global(static_cast<float*>(out.data) + at, value);
     } else {
-      ptx::store_global(
-          static_cast<std::uint16_t*>(out.data) + at,
-          out.dtype == DType::kBF16 ? ptx::bf16_from_float(value) : ptx::f16_from_float(value));
+      ptx::store_global(static_cast<std::uint16_t*>(out.data) + at,
+                        out.dtype == DType::kBF16 ? ptx::bf16_from_float(kept(value))
+                                                  : ptx::f16_from_float(kept(value)));
     }
   }
 
@@ -25,8 +33,8 @@ struct OutputRow {
   VC_DEVICE void store_pair(int channel, float lo, float hi, bool packed) const {
     if (packed && out.dtype != DType::kF32) {
       ptx::store_global(static_cast<std::uint16_t*>(out.data) + offset + channel,
-                        out.dtype == DType::kBF16 ? ptx::bf16x2_from_floats(lo, hi)
-                                                  : ptx::f16x2_from_floats(lo, hi));
+                        out.dtype == DType::kBF16 ? ptx::bf16x2_from_floats(kept(lo), kept(hi))
+                                                  : ptx::f16x2_from_floats(kept(lo), kept(hi)));
       return;
     }
     if (channel < out.dim) store(channel, lo);
