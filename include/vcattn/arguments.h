@@ -58,7 +58,7 @@ struct Arguments {
   /// visible length or the segment's.
   bool causal = false;
   /// (B or 1, Hq or 1, Sq or 1, Skv or 1); kBool: true = visible; otherwise added to the scaled
-  /// scores (-infinity, or anything at or below -1e30, hides).
+  /// scores (-infinity, or anything at or below -1e30, or float16's -65504, hides).
   std::optional<TensorView> mask;
   /// Visible keys per batch entry (the rest is padding): int32[B], each in [0, Skv]; nullptr: all.
   const std::int32_t* key_lengths = nullptr;

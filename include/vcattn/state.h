@@ -57,6 +57,11 @@ class VSmoothState {
     virtual std::vector<std::int32_t> permutation(std::int64_t entry, std::int64_t head) const = 0;
     /// (clusters, d), row-major.
     virtual std::vector<float> centroids(std::int64_t entry, std::int64_t head) const = 0;
+
+   protected:
+    /// Throws Error unless 0 <= entry < entries and 0 <= head < heads.
+    static void require_task(std::int64_t entry, std::int64_t entries, std::int64_t head,
+                             std::int64_t heads);
   };
   const std::shared_ptr<Grouping>& grouping() const { return grouping_; }
   void set_grouping(std::shared_ptr<Grouping> grouping);

@@ -2,6 +2,7 @@
 #include "vcattn/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <functional>

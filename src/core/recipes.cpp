@@ -1,5 +1,6 @@
 // The named recipes: one table.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 

@@ -101,6 +101,8 @@ void attend(const Arguments& a, const Entry& entry, std::int64_t q_head, const H
   for (std::int64_t r = 0; r < block.count; ++r) {
     for (std::int64_t j = 0; j < head.keys; ++j) {
       scores[r][j] *= scale;
+      // Only a bias hides a key: an infinite product comes from an infinite input.
+      if (!std::isfinite(scores[r][j])) scores[r][j] = std::numeric_limits<double>::quiet_NaN();
       if (has_bias(a)) {
         scores[r][j] +=
             score_bias(a, entry, q_head, block.rows[r] - entry.q_begin, head.visible[j]);
@@ -132,6 +134,8 @@ Reference reference_attention(const Arguments& a, const std::vector<std::int64_t
   Reference result;
   result.out.resize(static_cast<std::size_t>(a.q.batch() * q_heads * row_count * d));
   result.lse.resize(static_cast<std::size_t>(a.q.batch() * q_heads * row_count));
+
+  if (result.lse.empty()) return result;
 
   ProgressCounter counter(progress, a.q.batch() * q_heads * row_count);
   for (const Entry& entry : entries(a)) {

@@ -24,11 +24,23 @@ VSmoothState::VSmoothState(const VSmoothSchedule& schedule)
   }
 }
 
+void VSmoothState::Grouping::require_task(std::int64_t entry, std::int64_t entries,
+                                          std::int64_t head, std::int64_t heads) {
+  const auto require = [](const char* name, std::int64_t given, std::int64_t count) {
+    if (given >= 0 && given < count) return;
+    throw Error(ErrorCode::kInvalidArgument, name,
+                fmt::format("{} was given (supported: 0 to {})", given, count - 1));
+  };
+  require("entry", entry, entries);
+  require("head", head, heads);
+}
+
 void VSmoothState::begin_step(int step) {
-  const int steps = scheduled_ ? schedule_.steps : step + 1;
-  if (step < 0 || step >= steps) {
+  if (step < 0 || (scheduled_ && step >= schedule_.steps)) {
     throw Error(ErrorCode::kInvalidArgument, "step",
-                fmt::format("{} was given (supported: 0 to {})", step, steps - 1));
+                scheduled_
+                    ? fmt::format("{} was given (supported: 0 to {})", step, schedule_.steps - 1)
+                    : fmt::format("{} was given (supported: 0 or more)", step));
   }
   step_ = step;
 }
@@ -36,7 +48,8 @@ void VSmoothState::begin_step(int step) {
 VSmoothAction VSmoothState::next_action(bool has_grouping) const {
   if (!scheduled_) return {.regroup = true, .demean = true};
   const int window_steps =
-      static_cast<int>(std::ceil(schedule_.window * static_cast<double>(schedule_.steps)));
+      // 0.28 * 50 is a hair above 14 in binary.
+      static_cast<int>(std::ceil(schedule_.window * static_cast<double>(schedule_.steps) - 1e-9));
   if (step_ >= window_steps) return {.regroup = false, .demean = false};
   const bool due = step_ % schedule_.refresh == 0 && grouped_at_ != step_;
   return {.regroup = !has_grouping || due, .demean = true};

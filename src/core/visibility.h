@@ -20,7 +20,8 @@ struct Entry {
 /// The entries of a call, in order. Reads key lengths and offsets: host memory only.
 std::vector<Entry> entries(const Arguments& arguments);
 
-/// Additive masks at or below this hide a key, as -infinity does: frameworks mask with finfo.min.
+/// Additive masks at or below this hide a key, as -infinity does: frameworks mask with finfo.min
+/// (which for float16 is its largest value, negated).
 inline constexpr float kHiddenBias = -1.0e30F;
 
 /// What is added to the scaled score of query row `i` and key `j` of an entry (both relative to the
@@ -36,7 +37,8 @@ inline float score_bias(const Arguments& a, const Entry& entry, std::int64_t hea
                                           index(2, entry.q_begin + i), index(3, entry.k_begin + j));
   if (mask.dtype != DType::kBool) {
     const float bias = load_element(mask, offset);
-    return bias <= kHiddenBias ? kHidden : bias;
+    const float lowest = mask.dtype == DType::kF16 ? -numerics::kF16Max : kHiddenBias;
+    return bias <= lowest ? kHidden : bias;
   }
   return static_cast<const std::uint8_t*>(mask.data)[offset] != 0 ? 0.0F : kHidden;
 }

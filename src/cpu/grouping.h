@@ -35,16 +35,23 @@ class CpuGrouping : public VSmoothState::Grouping {
   const HeadGrouping& at(std::int64_t task) const { return groupings_[task]; }
 
   std::vector<std::int32_t> permutation(std::int64_t entry, std::int64_t head) const override {
-    const HeadGrouping& grouping = groupings_.at(entry * heads_ + head);
+    const HeadGrouping& grouping = find(entry, head);
     std::vector<std::int32_t> keys;
     for (const std::int32_t i : grouping.order) keys.push_back(grouping.visible[i]);
     return keys;
   }
   std::vector<float> centroids(std::int64_t entry, std::int64_t head) const override {
-    return groupings_.at(entry * heads_ + head).centroids.data;
+    return find(entry, head).centroids.data;
   }
 
  private:
+  const HeadGrouping& find(std::int64_t entry, std::int64_t head) const {
+    const std::int64_t entries =
+        heads_ > 0 ? static_cast<std::int64_t>(groupings_.size()) / heads_ : 0;
+    require_task(entry, entries, head, heads_);
+    return groupings_[entry * heads_ + head];
+  }
+
   std::int64_t heads_;
   std::vector<HeadGrouping> groupings_;
 };

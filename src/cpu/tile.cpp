@@ -74,6 +74,8 @@ RowMax scale_scores(float* scores, float alpha, const float* key_scales, const f
   auto bad = hn::Ne(infinity, infinity);  // nothing yet
   for (std::int64_t j = 0; j < kTileKeys; j += lanes()) {
     V s = hn::Mul(hn::LoadU(kD, scores + j), hn::Mul(alpha_v, hn::LoadU(kD, key_scales + j)));
+    // Only a bias hides a key: an infinite product comes from an infinite input.
+    bad = hn::Or(bad, hn::Not(hn::Lt(hn::Abs(s), infinity)));
     if (bias != nullptr) s = hn::Add(s, hn::LoadU(kD, bias + j));
     hn::StoreU(s, kD, scores + j);
     maximum = hn::Max(maximum, s);

@@ -24,7 +24,7 @@ void window_scores(float* scores);
 
 struct RowMax {
   float value = 0.0F;       ///< -infinity if every key is hidden
-  bool non_finite = false;  ///< a score is NaN or +infinity
+  bool non_finite = false;  ///< a product is not finite, or a score is NaN or +infinity
 };
 
 /// scores <- scores * (alpha * key_scales) + bias over one tile; returns the row's maximum.

@@ -39,6 +39,7 @@ std::int32_t CudaGrouping::key_count(std::int64_t entry) const {
 }
 
 std::vector<std::int32_t> CudaGrouping::permutation(std::int64_t entry, std::int64_t head) const {
+  require_task(entry, shape_.batch, head, shape_.heads);
   const DeviceGuard guard(device_);
   std::vector<std::int32_t> order(static_cast<std::size_t>(key_count(entry)));
   const std::int64_t task = entry * shape_.heads + head;
@@ -49,6 +50,7 @@ std::vector<std::int32_t> CudaGrouping::permutation(std::int64_t entry, std::int
 }
 
 std::vector<float> CudaGrouping::centroids(std::int64_t entry, std::int64_t head) const {
+  require_task(entry, shape_.batch, head, shape_.heads);
   const DeviceGuard guard(device_);
   const std::int64_t count = (key_count(entry) + shape_.keys_per_cluster - 1) /
                              static_cast<std::int64_t>(shape_.keys_per_cluster);

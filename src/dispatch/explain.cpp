@@ -1,6 +1,7 @@
 #include "dispatch/explain.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/validate.h"
 

@@ -1,6 +1,7 @@
 #include "vcattn/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <exception>
 #include <utility>

@@ -91,8 +91,12 @@ TEST(Tile, ScaleScoresReportsNonFiniteScoresWhereverTheyAre) {
       EXPECT_TRUE(scale_scores(scores.data(), 1.0F, ones.data(), nullptr).non_finite) << at;
     }
   }
-  Row hidden = row_of([](auto) { return -kInfinity; });
-  const RowMax max = scale_scores(hidden.data(), 1.0F, ones.data(), nullptr);
+  // Hidden by the bias is no fault; an infinite product is, whatever its sign.
+  const Row minus_infinity = row_of([](auto) { return -kInfinity; });
+  Row product = minus_infinity;
+  EXPECT_TRUE(scale_scores(product.data(), 1.0F, ones.data(), nullptr).non_finite);
+  Row hidden = row_of([](auto) { return 1.0F; });
+  const RowMax max = scale_scores(hidden.data(), 1.0F, ones.data(), minus_infinity.data());
   EXPECT_EQ(max.value, -kInfinity);
   EXPECT_FALSE(max.non_finite);
 }

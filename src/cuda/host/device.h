@@ -11,6 +11,8 @@ namespace vcattn::cuda {
 
 inline void require(cudaError_t status, const char* where) {
   if (status == cudaSuccess) return;
+  // The runtime keeps a failure for the next launch check; this one is reported here.
+  static_cast<void>(cudaGetLastError());
   throw Error(status == cudaErrorMemoryAllocation ? ErrorCode::kOutOfMemory : ErrorCode::kDevice,
               where, std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status));
 }
