@@ -153,6 +153,38 @@ float exp_cast(float* scores, float reference, float at_reference) {
   });
 }
 
+/// numerics::e2m1_decode(e2m1_encode(x)) for x >= 0.
+V round_e2m1(V x) {
+  const V one = hn::Set(kD, 1.0F), two = hn::Set(kD, 2.0F), half = hn::Set(kD, 0.5F);
+  const auto below2 = hn::Lt(x, two), below4 = hn::Lt(x, hn::Set(kD, 4.0F));
+  const V step = hn::IfThenElse(below2, half, hn::IfThenElse(below4, one, two));
+  const V inverse = hn::IfThenElse(below2, two, hn::IfThenElse(below4, one, half));
+  return hn::Min(hn::Mul(hn::Round(hn::Mul(x, inverse)), step), hn::Set(kD, numerics::kE2m1Max));
+}
+
+float exponentiate_nvfp4(float* scores, float reference, float tile_max) {
+  exponentiate(scores, reference);
+  const float largest = numerics::exp2_f32((tile_max - reference) * numerics::kOctavesPerCode);
+  const float row_scale = numerics::nvfp4_tensor_scale(largest);
+  V sum = hn::Zero(kD);
+  for (float* block = scores; block != scores + kTileKeys; block += numerics::kNvfp4BlockSize) {
+    V amax = hn::Zero(kD);
+    for (std::int64_t i = 0; i < numerics::kNvfp4BlockSize; i += lanes()) {
+      amax = hn::Max(amax, hn::LoadU(kD, block + i));
+    }
+    const float largest_of_block = hn::GetLane(hn::MaxOfLanes(kD, amax));
+    const std::uint8_t byte = numerics::nvfp4_scale_byte(largest_of_block, row_scale);
+    const V inverse = hn::Set(kD, numerics::nvfp4_inverse_scale(byte, row_scale));
+    const V scale = hn::Set(kD, numerics::ue4m3_decode(byte) * row_scale);
+    for (std::int64_t i = 0; i < numerics::kNvfp4BlockSize; i += lanes()) {
+      const V p = hn::Mul(round_e2m1(hn::Mul(hn::LoadU(kD, block + i), inverse)), scale);
+      hn::StoreU(p, kD, block + i);
+      sum = hn::Add(sum, p);
+    }
+  }
+  return hn::GetLane(hn::SumOfLanes(kD, sum));
+}
+
 void accumulate(float* acc, const float* pv, const float* mean, float row_sum, float keep,
                 float add, std::int64_t n) {
   const V keep_v = hn::Set(kD, keep), add_v = hn::Set(kD, add), sum_v = hn::Set(kD, row_sum);
@@ -178,6 +210,7 @@ HWY_EXPORT(scale_scores);
 HWY_EXPORT(exponentiate);
 HWY_EXPORT(exponentiate_e4m3);
 HWY_EXPORT(exp_cast);
+HWY_EXPORT(exponentiate_nvfp4);
 HWY_EXPORT(accumulate);
 HWY_EXPORT(target_name);
 
@@ -205,18 +238,7 @@ float exp_cast(float* scores, float reference, float at_reference) {
 }
 
 float exponentiate_nvfp4(float* scores, float reference, float tile_max) {
-  exponentiate(scores, reference);
-  const float largest = numerics::exp2_f32((tile_max - reference) * numerics::kOctavesPerCode);
-  const float row_scale = numerics::nvfp4_tensor_scale(largest);
-  float sum = 0.0F;
-  for (std::int64_t j = 0; j < kTileKeys; j += numerics::kNvfp4BlockSize) {
-    const auto block = numerics::quantize_nvfp4_block(scores + j, row_scale);
-    for (int i = 0; i < numerics::kNvfp4BlockSize; ++i) {
-      scores[j + i] = numerics::nvfp4_decode(block, i, row_scale);
-      sum += scores[j + i];
-    }
-  }
-  return sum;
+  return HWY_DYNAMIC_DISPATCH(exponentiate_nvfp4)(scores, reference, tile_max);
 }
 
 void accumulate(float* acc, const float* pv, const float* mean, float row_sum, float keep,

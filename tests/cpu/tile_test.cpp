@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/portable_random.h"
+#include "vcattn/numerics/block_scale.h"
 #include "vcattn/numerics/exp_cast.h"
 #include "vcattn/numerics/v_smooth.h"
 
@@ -191,6 +192,25 @@ TEST(Tile, Nvfp4PutsTheLargestProbabilityOnTheGrid) {
     EXPECT_NEAR(p[0], std::exp2(tile_max / 8.0F), 1e-6F * p[0]);
     EXPECT_GT(sum, p[0]);
     for (const float x : p) EXPECT_GE(x, 0.0F);
+  }
+}
+
+TEST(Tile, Nvfp4IsTheScalarQuantizer) {
+  for (const float reference : {0.0F, 8.0F, 800.0F}) {
+    const auto score = [](std::int64_t j) { return -static_cast<float>(37 * j % 128) * 0.9F; };
+    Row p = row_of(score), unquantized = row_of(score);
+    exponentiate(unquantized.data(), reference);
+    const float sum = exponentiate_nvfp4(p.data(), reference, 0.0F);
+    const float row_scale = numerics::nvfp4_tensor_scale(numerics::exp2_f32(-reference / 8.0F));
+    double expected_sum = 0.0;
+    for (std::int64_t j = 0; j < kTileKeys; j += numerics::kNvfp4BlockSize) {
+      const auto block = numerics::quantize_nvfp4_block(unquantized.data() + j, row_scale);
+      for (int i = 0; i < numerics::kNvfp4BlockSize; ++i) {
+        EXPECT_EQ(p[j + i], numerics::nvfp4_decode(block, i, row_scale)) << reference << " " << j;
+        expected_sum += p[j + i];
+      }
+    }
+    EXPECT_NEAR(sum, expected_sum, 1e-6 * expected_sum);
   }
 }
 
