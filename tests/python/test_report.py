@@ -109,17 +109,73 @@ def test_a_whole_report(model_folder, tmp_path, monkeypatch, capsys):
     )  # fmt: skip
     assert status == 0
     found = json.loads(numbers.read_text())
-    by_name = {row["variant"]: row for row in found["results"]}
+    by_name = {row["variant"]: row for row in found["summaries"]}
     assert list(by_name) == ["float32", "exact", "vc8", "vc4"]
     assert by_name["exact"]["rel_l2_mean"] < 1e-5 < by_name["vc8"]["rel_l2_mean"] < 0.1
     assert by_name["vc8"]["rel_l2_mean"] < by_name["vc4"]["rel_l2_mean"]
     assert by_name["vc8"]["calls"] == 2 * 2 * 2  # labels, steps, layers
-    assert len(found["calls"]["vc8"]) == 8 and len(found["clips"]["vc8"]["psnr"]) == 2
-    assert np.mean(found["clips"]["vc8"]["psnr"]) == pytest.approx(by_name["vc8"]["psnr"]["mean"])
+    assert by_name["vc8"]["backends"] == "cpu" and by_name["vc8"]["psnr"]["clips"] == 2
+    rows = {row["variant"]: row for row in found["results"]}["vc8"]
+    assert [call[:3] for call in rows["calls"]] == [
+        [label, step, layer] for label in (0, 1) for step in (0, 3) for layer in (0, 1)
+    ]
+    mean = np.mean([error for *_, error in rows["calls"]])
+    assert by_name["vc8"]["rel_l2_mean"] == pytest.approx(mean, rel=1e-5)
+    mean = np.mean([psnr for _, psnr, _, _ in rows["clips"]])
+    assert by_name["vc8"]["psnr"]["mean"] == pytest.approx(mean)
     text = page.read_text()
     assert text.count("data:image/png;base64,") == 2 * 3 * 5  # labels, frames, clips
     assert "http" not in text.replace("http://www.w3.org", "")  # nothing is fetched
     assert "vc4" in capsys.readouterr().out
+
+
+TOY = ("--frames", 4, "--height", 32, "--width", 32, "--steps", 4, "--probe-steps", "0,3",
+       "--device", "cpu")  # fmt: skip
+
+
+def test_a_report_continues_and_merges_earlier_ones(model_folder, tmp_path, monkeypatch):
+    def report(name, *more):
+        numbers = tmp_path / f"{name}.json"
+        toy = ("--model", model_folder, *TOY, "-o", tmp_path / "page.html", "--json", numbers)
+        assert run(monkeypatch, *toy, *more) == 0
+        return numbers
+
+    whole = report("whole", "--labels", "0,1", "--variants", "vc8,vc4", "--jobs", 3)
+    first = report("first", "--labels", "1", "--variants", "vc8")
+    marked = json.loads(first.read_text())
+    (vc8,) = (row for row in marked["results"] if row["variant"] == "vc8")
+    vc8["clips"][0][3] = 12345.0  # seconds: tells the kept clip from one made again
+    first.write_text(json.dumps(marked))
+    second = report("second", "--labels", "0,1", "--variants", "vc8,vc4", "--from", first)
+    third = report("third", "--only", "table", "--variants", "vc4,vc8", "--from", first, second)
+    assert "data:image/png" not in (tmp_path / "page.html").read_text()  # no new clips
+
+    def figures(file):
+        found = json.loads(file.read_text())
+        return {
+            row["variant"]: (row["calls"], [clip[:3] for clip in row["clips"]])
+            for row in found["results"]
+        }
+
+    assert (
+        figures(third) == figures(second) == figures(whole)
+    )  # in three threads, in two runs: the same numbers
+    (vc8,) = (r for r in json.loads(second.read_text())["results"] if r["variant"] == "vc8")
+    assert vc8["clips"][1][3] == 12345.0 != vc8["clips"][0][3]
+    assert len(json.loads(second.read_text())["runs"]) == 2
+
+
+def test_what_is_given_up_is_not_in_the_numbers(model_folder, tmp_path, monkeypatch, capsys):
+    numbers = tmp_path / "numbers.json"
+    arguments = ("--model", model_folder, *TOY, "-o", tmp_path / "page.html", "--json", numbers)
+    assert run(monkeypatch, *arguments, "--labels", "0", "--limit", 0) == 0
+    assert "vc8" in capsys.readouterr().out
+    rows = json.loads(numbers.read_text())["results"]
+    assert len(rows) == 6 and not any(row["calls"] or row["clips"] for row in rows)
+    assert run(monkeypatch, *arguments, "--labels", "0", "--variants", "vc8") == 0
+    other = (*arguments, "--steps", 5, "--labels", "0", "--from", numbers)
+    assert run(monkeypatch, *other) == 1
+    assert "steps is 4, this run's is 5" in capsys.readouterr().err
 
 
 def test_errors_are_one_line(tmp_path, monkeypatch, capsys, model_folder):

@@ -2,72 +2,24 @@
 
 from __future__ import annotations
 
-import statistics
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .._attention import attention
+from .._attention import attention, can_use
 from .metrics import psnr, rel_l2, ssim
+from .results import FLOOR, REFERENCE, Call, Clip, Result
 from .variants import Variant
-from .videodit import ClipShape, VideoModel
+from .videodit import Attention, ClipShape, VideoModel
 
-#: The clip that others are compared with: PyTorch's attention in the model's 16 bits.
-REFERENCE = "16 bit"
-#: The same with the attention in float32: the distance of two exact kernels.
-FLOOR = "float32"
-
-
-@dataclass
-class Call:
-    """The error of one attention call."""
-
-    label: int
-    step: int
-    layer: int
-    error: float
-
-
-@dataclass
-class Result:
-    """What was measured of one variant."""
-
-    name: str
-    calls: list[Call] = field(default_factory=list)
-    psnr: list[float] = field(default_factory=list)
-    ssim: list[float] = field(default_factory=list)
-    seconds: float = 0.0
-    clips: dict[int, Tensor] = field(default_factory=dict)
-
-    def summary(self) -> dict[str, Any]:
-        """Mean and spread of everything, for the table and for JSON."""
-        errors = [call.error for call in self.calls]
-        return {
-            "variant": self.name,
-            "rel_l2_mean": statistics.fmean(errors) if errors else None,
-            "rel_l2_max": max(errors, default=None),
-            "calls": len(errors),
-            "psnr": spread(self.psnr),
-            "ssim": spread(self.ssim),
-            "seconds": self.seconds,
-        }
-
-
-def spread(values: list[float]) -> dict[str, float] | None:
-    if not values:
-        return None
-    return {
-        "mean": statistics.fmean(values),
-        "stdev": statistics.stdev(values) if len(values) > 1 else 0.0,
-        "min": min(values),
-        "max": max(values),
-        "clips": len(values),
-    }
+#: Is told what runs, at every denoising step; may raise to give the piece up.
+Progress = Callable[[str], None]
 
 
 def exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -79,87 +31,106 @@ def exact_float32(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q.float(), k.float(), v.float())
 
 
-def low_bit(q: Tensor, k: Tensor, v: Tensor, backend: str, **how: Any) -> Tensor:
-    """vcattn's output on q's device, wherever the backend computes it."""
-    if backend == "cpu" and q.device.type != "cpu":
-        found: Tensor = attention(q.cpu(), k.cpu(), v.cpu(), backend=backend, **how)
-        return found.to(q.device)
-    return attention(q, k, v, backend=backend, **how)
+def exact_rounded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return exact_float32(q, k, v).to(q.dtype)
 
 
-def probe_calls(
-    model: VideoModel,
-    shape: ClipShape,
-    label: int,
-    results: dict[str, Result],
-    probe_steps: Iterable[int],
-    backend: str,
-    progress: Callable[[str], None],
-) -> None:
-    """Runs the exact clip and, beside each of its attention calls, every variant on the same
-    q, k and v; keeps the errors of ``probe_steps`` and lets schedules group when they are due."""
-    wanted = set(probe_steps)
-    schedules = {name: Variant(name).schedule(shape.steps) for name in results}
-    layer = 0
+def low_bit(result: Result, q: Tensor, k: Tensor, v: Tensor, backend: str, **how: Any) -> Tensor:
+    """vcattn's output on q's device, wherever a backend computes it: under "auto" on that device
+    if it can, else on the CPU from copies."""
+    recipe = Variant(result.name).recipe
+    if backend == "auto":
+        backend = "cuda" if q.is_cuda and can_use(q, k, v, recipe=recipe) else "cpu"
+    result.backends.add(backend)
+    if backend == "cpu" and q.is_cuda:
+        q, k, v = q.cpu(), k.cpu(), v.cpu()
+        return attention(q, k, v, recipe=recipe, backend=backend, **how).cuda()
+    return attention(q, k, v, recipe=recipe, backend=backend, **how)
 
-    def on_step(index: int) -> None:
-        nonlocal layer
+
+class Measurement:
+    """What the pieces of one report share. Pieces may run in several threads."""
+
+    def __init__(self, model: VideoModel, shape: ClipShape, backend: str) -> None:
+        self.model, self.shape, self.backend = model, shape, backend
+        self.exact_clips: dict[int, dict[str, Tensor]] = {}
+        self._making: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+
+    def probe_calls(
+        self, label: int, results: Iterable[Result], probe_steps: Iterable[int], progress: Progress
+    ) -> None:
+        """Runs the exact clip and, beside each of its attention calls, every variant on the same
+        q, k and v; adds the errors of ``probe_steps``. Schedules group when they are due."""
+        wanted = set(probe_steps)
+        variants = [(result, Variant(result.name).schedule(self.shape.steps)) for result in results]
+        found: list[tuple[Result, Call]] = []
         layer = 0
-        progress(f"label {label}: per-call error, step {index + 1} of {shape.steps}")
-        for schedule in schedules.values():
+
+        def on_step(index: int) -> None:
+            nonlocal layer
+            layer = 0
+            progress(f"label {label}: per-call error, step {index + 1} of {self.shape.steps}")
+            for _, schedule in variants:
+                schedule.step(index)
+
+        def probed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            nonlocal layer
+            expected: Tensor | None = None
+            for result, schedule in variants:
+                step, state = schedule.current_step, schedule.choose_for(layer, layer).state
+                groups = state is not None and state.action[0]
+                if step not in wanted and not groups:
+                    continue
+                # float32 queries only keep the output from being rounded to 16 bits.
+                with torch.autocast(q.device.type, enabled=False):
+                    out = low_bit(result, q.float(), k, v, self.backend, state=state)
+                if step in wanted:
+                    expected = exact_float32(q, k, v) if expected is None else expected
+                    found.append((result, Call(label, step, layer, rel_l2(out, expected))))
+            layer += 1
+            return exact(q, k, v)
+
+        self.model.generate(self.shape, label, probed, on_step)
+        for result, call in found:
+            result.calls.append(call)
+
+    def generate_clip(self, label: int, result: Result, progress: Progress) -> None:
+        """Adds a variant's clip, measured against the 16-bit clip."""
+        reference = self._exact(label, progress)[REFERENCE]
+        schedule = Variant(result.name).schedule(self.shape.steps)
+
+        def on_step(index: int) -> None:
+            progress(f"label {label}: {result.name}, step {index + 1} of {self.shape.steps}")
             schedule.step(index)
-
-    def probed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        nonlocal layer
-        expected: Tensor | None = None
-        for name, schedule in schedules.items():
-            choice = schedule.choose_for(layer, layer)
-            groups = choice.state is not None and choice.state.action[0]
-            if schedule.current_step not in wanted and not groups:
-                continue
-            # float32 queries only keep the output from being rounded to 16 bits.
-            with torch.autocast(q.device.type, enabled=False):
-                found = low_bit(q.float(), k, v, backend, recipe=choice.recipe, state=choice.state)
-            if schedule.current_step in wanted:
-                expected = exact_float32(q, k, v) if expected is None else expected
-                call = Call(label, schedule.current_step, layer, rel_l2(found, expected))
-                results[name].calls.append(call)
-        layer += 1
-        return exact(q, k, v)
-
-    model.generate(shape, label, probed, on_step)
-
-
-def generate_clips(
-    model: VideoModel,
-    shape: ClipShape,
-    label: int,
-    results: dict[str, Result],
-    backend: str,
-    progress: Callable[[str], None],
-) -> dict[str, Tensor]:
-    """The clip of a label under every variant, measured against the 16-bit clip; returns the
-    16-bit and the float32 clip."""
-
-    def announce(name: str) -> Callable[[int], None]:
-        return lambda index: progress(f"label {label}: {name}, step {index + 1} of {shape.steps}")
-
-    reference = model.generate(shape, label, exact, announce(REFERENCE))
-    floor = model.generate(
-        shape, label, lambda q, k, v: exact_float32(q, k, v).to(q.dtype), announce(FLOOR)
-    )
-    for name, result in results.items():
-        schedule, tell = Variant(name).schedule(shape.steps), announce(name)
-
-        def on_step(index: int, schedule: Any = schedule, tell: Any = tell) -> None:
-            schedule.step(index)
-            tell(index)
 
         started = time.perf_counter()
         with schedule:
-            clip = model.generate(shape, label, lambda q, k, v: low_bit(q, k, v, backend), on_step)
-        result.seconds += time.perf_counter() - started
-        result.psnr.append(psnr(clip, reference))
-        result.ssim.append(ssim(clip, reference))
-        result.clips[label] = clip
-    return {REFERENCE: reference, FLOOR: floor}
+            clip = self.model.generate(
+                self.shape, label, lambda q, k, v: low_bit(result, q, k, v, self.backend), on_step
+            )
+        seconds = time.perf_counter() - started
+        result.clips.append(Clip(label, psnr(clip, reference), ssim(clip, reference), seconds))
+        result.frames[label] = clip
+
+    def add_floor(self, label: int, floor: Result, progress: Progress) -> None:
+        """Adds the float32 clip, measured against the 16-bit clip."""
+        clips = self._exact(label, progress)
+        pair = clips[FLOOR], clips[REFERENCE]
+        floor.clips.append(Clip(label, psnr(*pair), ssim(*pair), 0.0))
+
+    def _exact(self, label: int, progress: Progress) -> dict[str, Tensor]:
+        """The 16-bit and the float32 clip, made once."""
+        with self._making[label]:
+            if label not in self.exact_clips:
+                kernels: dict[str, Attention] = {REFERENCE: exact, FLOOR: exact_rounded}
+                self.exact_clips[label] = {
+                    name: self.model.generate(
+                        self.shape, label, attend, self._tell(label, name, progress)
+                    )
+                    for name, attend in kernels.items()
+                }
+            return self.exact_clips[label]
+
+    def _tell(self, label: int, name: str, progress: Progress) -> Callable[[int], None]:
+        steps = self.shape.steps
+        return lambda index: progress(f"label {label}: {name}, step {index + 1} of {steps}")

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from .measure import Call, Result
 from .png import data_address
+from .results import Call, Result
 
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222}
@@ -36,10 +36,19 @@ def cell(values: dict[str, float] | None, digits: int) -> str:
 
 
 def table(summaries: list[dict[str, Any]]) -> str:
-    head = ["variant", "mean per-call rel. L2", "worst call", "PSNR, dB", "SSIM", "seconds"]
+    head = [
+        "variant",
+        "backend",
+        "mean per-call rel. L2",
+        "worst call",
+        "PSNR, dB",
+        "SSIM",
+        "seconds",
+    ]
     rows = [
         [
             html.escape(s["variant"]),
+            s["backends"],
             number(s["rel_l2_mean"], 4),
             number(s["rel_l2_max"], 4),
             cell(s["psnr"], 1),
@@ -56,7 +65,7 @@ def table(summaries: list[dict[str, Any]]) -> str:
 def chart(results: list[Result], axis: str, key: Callable[[Call], int]) -> str:
     """Mean error per step or per layer, one line per variant."""
     series: dict[str, dict[int, float]] = {}
-    for result in results:
+    for result in (result for result in results if result.calls):
         groups: dict[int, list[float]] = defaultdict(list)
         for call in result.calls:
             groups[key(call)].append(call.error)
@@ -105,21 +114,23 @@ def frames(clips: dict[str, Tensor]) -> str:
     return "".join(figures)
 
 
+def protocol(run: dict[str, Any]) -> str:
+    rows = (
+        f"<tr><td>{html.escape(str(key))}</td><td>{html.escape(str(value))}</td></tr>"
+        for key, value in run.items()
+    )
+    return f"<table>{''.join(rows)}</table>"
+
+
 def page(
-    results: list[Result], floor: dict[str, Any], exact_clips: dict[int, dict[str, Tensor]],
-    protocol: dict[str, Any],
-) -> str:  # fmt: skip
-    """The whole document."""
-    summaries = [floor, *(result.summary() for result in results)]
+    results: list[Result], exact_clips: dict[int, dict[str, Tensor]], runs: list[dict[str, Any]]
+) -> str:
+    """The whole document. Frames are those of ``exact_clips``'s labels."""
     shown = [
         f"<h3>Label {label}</h3>"
-        + frames({**clips, **{r.name: r.clips[label] for r in results if label in r.clips}})
-        for label, clips in exact_clips.items()
+        + frames({**clips, **{r.name: r.frames[label] for r in results if label in r.frames}})
+        for label, clips in sorted(exact_clips.items())
     ]
-    settings = "".join(
-        f"<tr><td>{html.escape(str(key))}</td><td>{html.escape(str(value))}</td></tr>"
-        for key, value in protocol.items()
-    )
     return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>vcattn: clips</title>
 <style>{STYLE}</style>
 <h1>What low-bit attention does to a clip</h1>
@@ -127,9 +138,9 @@ def page(
 q, k and v, along the trajectory of the 16-bit clip. PSNR and SSIM: against the 16-bit clip, mean ±
 standard deviation (range) over clips. The row of float32 attention is the floor: two exact kernels
 already differ by that much, because sampling amplifies rounding.</p>
-{table(summaries)}
+{table([result.summary() for result in results])}
 <h2>Error per denoising step</h2>{chart(results, "step", lambda call: call.step)}
 <h2>Error per layer</h2>{chart(results, "layer", lambda call: call.layer)}
 <h2>Frames</h2>{"".join(shown)}
-<h2>Protocol</h2><table>{settings}</table></html>
+<h2>Protocol</h2>{"".join(protocol(run) for run in runs)}</html>
 """
