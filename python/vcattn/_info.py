@@ -38,7 +38,7 @@ def is_available(device: str = "cpu") -> bool:
 
 
 def supported_archs() -> list[str]:
-    """The GPU architectures whose kernels this build holds, for example ["sm_90a"]."""
+    """The GPU architectures whose kernels this build holds, for example ["sm_90"]."""
     names = [kernel for entry in backends() for kernel in entry["kernels"]]
     return sorted(
         {f"sm_{match[1]}" for name in names if (match := re.search(r"sm_?(\d+[af]?)", name))}

@@ -355,6 +355,30 @@ def test_the_second_device(qkv):
     assert torch.equal(out.cpu(), expected.cpu())
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one device")
+def test_devices_that_are_not_current_in_threads(qkv):
+    """As a rank that never set its device: steps of a schedule, one thread a device."""
+    inputs = qkv(queries=900)
+    need(*inputs, recipe="vc8")
+    outputs = {}
+
+    def work(device):
+        with vcattn.Schedule(steps=5) as schedule:
+            q, k, v = (x.to(device) for x in inputs)
+            outputs[device] = [vcattn.attention(q, k, v).cpu() for _ in schedule.track(range(5))]
+
+    devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    threads = [threading.Thread(target=work, args=(device,)) for device in devices]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert torch.cuda.current_device() == 0
+    for device in devices[1:]:
+        pairs = zip(outputs[device], outputs[devices[0]], strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs), device
+
+
 def test_cupy(qkv):
     cupy = pytest.importorskip("cupy")
     q, k, v = (cupy.from_dlpack(x.half().contiguous()) for x in qkv(queries=300))
