@@ -116,8 +116,27 @@ VCATTN_HD float abs_max(float running, float x) {
   return bits_float(a > b ? a : b);
 }
 
-// max(a, b); NaN if either is NaN (fmaxf and std::max would drop it). max(-0, +0) is +0 or -0.
-VCATTN_HD float max_nan(float a, float b) { return (a > b || is_nan(a)) ? a : b; }
+// max(a, b) and min(a, b); NaN if either is NaN (fmaxf and std::max would drop it). Of -0 and +0
+// either may be returned.
+VCATTN_HD float max_nan(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return (a > b || is_nan(a)) ? a : b;
+#endif
+}
+
+VCATTN_HD float min_nan(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return (a < b || is_nan(a)) ? a : b;
+#endif
+}
 
 // x clipped to [lo, hi]; NaN stays NaN.
 VCATTN_HD float clip(float x, float lo, float hi) {

@@ -17,15 +17,19 @@ VCATTN_HD float block_mean_accumulate(float acc, float v) {
 }
 
 // Mean of n valid rows, 1 <= n <= 128, from acc = sum(v) / 128 (partial sums may have been added in
-// any order); 0 for n == 0. Rounded to the bf16 that is kept: residual and restoration must both
-// use this value. A finite mean stays finite; NaN and infinity pass through. Error: the bf16
-// rounding (2^-8 relative) plus that of the sum; exact when n is a power of two, the sums are exact
-// and the mean is a bf16.
+// any order); 0 for n == 0. NaN and infinity pass through.
+VCATTN_HD float block_mean_exact(float acc, int n) {
+  if (n == 0) return 0.0f;
+  return mul_rn(acc, div_rn(static_cast<float>(kValueBlockRows), static_cast<float>(n)));
+}
+
+// The bf16 of it that is kept: residual and restoration must both use this value. A finite mean
+// stays finite. Error: the bf16 rounding (2^-8 relative) plus that of the sum; exact when n is a
+// power of two, the sums are exact and the mean is a bf16.
+VCATTN_HD std::uint16_t block_mean_round(float mean) { return bf16_from_float_satfinite(mean); }
+
 VCATTN_HD std::uint16_t block_mean_finish(float acc, int n) {
-  if (n == 0) return 0;
-  const float rows = static_cast<float>(kValueBlockRows);
-  const float mean = mul_rn(acc, div_rn(rows, static_cast<float>(n)));
-  return bf16_from_float_satfinite(mean);
+  return block_mean_round(block_mean_exact(acc, n));
 }
 
 // Mean of the first n rows of one column, rows `stride` elements apart, accumulated in row order.

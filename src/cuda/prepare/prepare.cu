@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "cuda/host/launch.cuh"
 #include "cuda/prepare/prepare.h"
 #include "cuda/prepare/scores.cuh"
@@ -23,6 +25,38 @@ int sampled_tiles(const Shape& shape) {
   return whole == 0 ? 1 : divide_up(whole, kSampleStride);
 }
 
+/// `view` as the kernels of native dimension `dim` read it.
+Input input_of(const TensorView& view, const std::optional<Rope>& rope, int dim) {
+  Input in{InputView(view)};
+  const auto is_aligned = [](const void* p) {
+    return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
+  };
+  const std::int64_t strides = view.stride[0] | view.stride[1] | view.stride[2];
+  const std::int64_t row_bytes = view.stride[2] * static_cast<std::int64_t>(size_bytes(view.dtype));
+  in.row_bytes = static_cast<int>(row_bytes);
+  in.aligned = in.row_bytes == row_bytes && view.dim() == dim && view.stride[3] == 1 &&
+               strides % kPacket == 0 && is_aligned(view.data);
+  if (!rope) return in;
+  in.cos = rope->cos;
+  in.sin = rope->sin;
+  in.pairs = static_cast<int>(rope->pairs);
+  in.interleaved = rope->layout == RopeLayout::kInterleaved;
+  in.aligned = in.aligned && in.pairs % kPacket == 0 && is_aligned(in.cos) && is_aligned(in.sin);
+  return in;
+}
+
+/// Calls with_source(Source{}) for the way `in` is read.
+template <class WithSource>
+void dispatch_source(const Input& in, const WithSource& with_source) {
+  if (!in.aligned || in.cos != nullptr || in.view.dtype == DType::kF32) {
+    with_source(Converted{});
+  } else if (in.view.dtype == DType::kBF16) {
+    with_source(PackedBf16{});
+  } else {
+    with_source(PackedF16{});
+  }
+}
+
 template <int kDim>
 struct Pass {
   const Arguments& a;
@@ -32,51 +66,72 @@ struct Pass {
   std::byte* base;
   cudaStream_t stream;
 
-  const InputView q{a.q}, k{a.k}, v{a.v};
+  const Input q = input_of(a.q, a.q_rope, kDim), k = input_of(a.k, a.k_rope, kDim),
+              v = input_of(a.v, std::nullopt, kDim);
 
   dim3 grid(int tiles, int heads) const {
     return dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(heads),
                 static_cast<unsigned>(shape.batch));
   }
 
+  template <class Source>
+  void sums(const Input& in, dim3 tiles, const std::int32_t* lengths, int stride,
+            std::size_t sums_at, const char* what) const {
+    launch<TileSumsKernel<kDim, Source>>(
+        tiles, {in, lengths, static_cast<int>(tiles.x), stride, at<float>(base, sums_at)}, stream,
+        what);
+  }
+
   void statistics() const {
-    float* q_sums = options.balance ? at<float>(base, w.q_sums) : nullptr;
     const int q_sampled = sampled_tiles(shape);
-    launch<TileSumsKernel<kDim>>(grid(shape.k_tiles, shape.kv_heads),
-                                 {k, a.key_lengths, shape.k_tiles, 1, at<float>(base, w.k_sums)},
-                                 stream, "key sums");
     if (options.balance) {
-      launch<TileSumsKernel<kDim>>(grid(q_sampled, shape.q_heads),
-                                   {q, nullptr, q_sampled, kSampleStride, q_sums}, stream,
-                                   "query sums");
+      dispatch_source(q, [&](auto source) {
+        sums<decltype(source)>(q, grid(q_sampled, shape.q_heads), nullptr, kSampleStride, w.q_sums,
+                               "query sums");
+      });
     }
+    dispatch_source(k, [&](auto source) {
+      sums<decltype(source)>(k, grid(shape.k_tiles, shape.kv_heads), a.key_lengths, 1, w.k_sums,
+                             "key sums");
+    });
     const int sampled_rows = shape.sq < kTileRows ? shape.sq : q_sampled * kTileRows;
     launch<ChannelStatisticsKernel<kDim>>(
         dim3(static_cast<unsigned>(shape.kv_heads), static_cast<unsigned>(shape.batch)),
-        {at<float>(base, w.k_sums), q_sums, a.key_lengths, shape.k_tiles, q_sampled, sampled_rows,
-         shape.group(), shape.kv_heads, shape.skv, at<float>(base, w.mean),
-         at<float>(base, w.balance), at<float>(base, w.inverse_balance)},
+        {at<float>(base, w.k_sums), options.balance ? at<float>(base, w.q_sums) : nullptr,
+         a.key_lengths, shape.k_tiles, q_sampled, sampled_rows, shape.group(), shape.kv_heads,
+         shape.skv, at<float>(base, w.mean), at<float>(base, w.balance),
+         at<float>(base, w.inverse_balance)},
         stream, "channel statistics");
-    launch<KeyMaximumKernel<kDim>>(grid(shape.k_tiles, shape.kv_heads),
-                                   {k, a.key_lengths, at<float>(base, w.mean),
-                                    at<float>(base, w.inverse_balance), key_maxima()},
-                                   stream, "key maximum");
   }
 
   template <class Format>
-  void scores(bool lse) const {
-    launch<QuantizeKeysKernel<kDim, Format>>(
-        grid(shape.k_tiles, shape.kv_heads),
-        {k, a.key_lengths, options.order, at<float>(base, w.mean),
-         at<float>(base, w.inverse_balance), key_maxima(), shape.k_tiles,
-         at<std::uint8_t>(base, w.k)},
-        stream, "quantize keys");
-    launch<QuantizeQueriesKernel<kDim, Format>>(
-        grid(shape.q_tiles, shape.q_heads),
-        {q, at<float>(base, w.mean), at<float>(base, w.balance), key_maxima(), options.score_scale,
-         shape.group(), shape.q_tiles, at<std::uint8_t>(base, w.q), at<float>(base, w.row_scale),
-         lse ? at<float>(base, w.lse_shift) : nullptr},
-        stream, "quantize queries");
+  void keys() const {
+    dispatch_source(k, [&](auto source) {
+      using Source = decltype(source);
+      const dim3 tiles = grid(shape.k_tiles, shape.kv_heads);
+      launch<KeyMaximumKernel<kDim, Source>>(tiles,
+                                             {k, a.key_lengths, at<float>(base, w.mean),
+                                              at<float>(base, w.inverse_balance), key_maxima()},
+                                             stream, "key maximum");
+      launch<QuantizeKeysKernel<kDim, Source, Format>>(
+          tiles,
+          {k, a.key_lengths, options.order, at<float>(base, w.mean),
+           at<float>(base, w.inverse_balance), key_maxima(), shape.k_tiles,
+           at<std::uint8_t>(base, w.k)},
+          stream, "quantize keys");
+    });
+  }
+
+  template <class Format>
+  void queries() const {
+    dispatch_source(q, [&](auto source) {
+      launch<QuantizeQueriesKernel<kDim, decltype(source), Format>>(
+          grid(shape.q_tiles, shape.q_heads),
+          {q, at<float>(base, w.mean), at<float>(base, w.balance), key_maxima(),
+           options.score_scale, shape.group(), shape.q_tiles, at<std::uint8_t>(base, w.q),
+           at<float>(base, w.row_scale), a.lse ? at<float>(base, w.lse_shift) : nullptr},
+          stream, "quantize queries");
+    });
   }
 
   void values() const {
@@ -87,24 +142,29 @@ struct Pass {
                              options.refit,
                              shape.k_tiles,
                              shape.mean_groups,
+                             at<float>(base, w.block_mean),
                              key_maxima() + shape.batch * shape.kv_heads,
                              at<std::uint8_t>(base, w.v),
                              at<float>(base, w.means),
                              at<float>(base, w.value_scale),
                              at<std::uint8_t>(base, w.ones)};
-    launch<ValueMaximumKernel<kDim>>(grid(shape.k_tiles, shape.kv_heads), params, stream,
-                                     "value maximum");
-    launch<QuantizeValuesKernel<kDim>>(grid(shape.k_tiles, shape.kv_heads), params, stream,
-                                       "quantize values");
+    dispatch_source(v, [&](auto source) {
+      using Source = decltype(source);
+      const dim3 tiles = grid(shape.k_tiles, shape.kv_heads);
+      launch<ValueStatisticsKernel<kDim, Source>>(tiles, params, stream, "value statistics");
+      launch<QuantizeValuesKernel<kDim, Source>>(tiles, params, stream, "quantize values");
+    });
   }
 
   void run() const {
     check(cudaMemsetAsync(base + w.maxima, 0, w.maxima_bytes, stream), "workspace");
     statistics();
     if (options.int8_scores) {
-      scores<Int8Format>(a.lse.has_value());
+      keys<Int8Format>();
+      queries<Int8Format>();
     } else {
-      scores<E4m3Format>(a.lse.has_value());
+      keys<E4m3Format>();
+      queries<E4m3Format>();
     }
     values();
   }
@@ -149,6 +209,7 @@ Workspace plan_workspace(const Shape& s, bool lse) {
   w.means = take(kv_heads * s.mean_groups * sm90::kMeanGroup * row);
   w.value_scale = take(kv_heads * row);
   w.ones = take(static_cast<std::size_t>(s.batch) * sm90::kOnesBytes);
+  w.block_mean = take(kv_heads * s.k_tiles * row);
   w.k_sums = take(kv_heads * s.k_tiles * 2 * row);
   w.q_sums = take(q_heads * sampled_tiles(s) * 2 * row);
   w.mean = take(kv_heads * row);

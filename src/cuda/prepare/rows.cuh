@@ -3,44 +3,89 @@
 
 #include "cuda/device_view.h"
 #include "cuda/ptx/ptx.cuh"
-#include "vcattn/numerics/bf16.h"
-#include "vcattn/numerics/hadamard.h"
+#include "vcattn/numerics/arith.h"
 
 namespace vcattn::cuda::prepare {
 
-inline constexpr int kThreads = 256;
 inline constexpr int kTileRows = 128;
-inline constexpr int kPacket = 8;  ///< 16-bit channels in one access
+inline constexpr int kPacket = 8;  ///< channels a thread reads at once
 
-/// kCount neighbouring channels of a row, one thread's share.
-template <int kCount>
+/// A tensor as preparation reads it; made by input_of (prepare.cu).
+struct Input {
+  InputView view;
+  bool aligned = false;        ///< whole rows, and tables, can be read 16 bytes at a time
+  int row_bytes = 0;           ///< from token to token, if aligned
+  const float* cos = nullptr;  ///< rotary tables (tokens, pairs); nullptr: none
+  const float* sin = nullptr;
+  int pairs = 0;
+  bool interleaved = false;
+};
+
+/// Eight neighbouring channels of a row.
 struct Channels {
-  float v[kCount];
+  float v[kPacket];
   VC_DEVICE float& operator[](int i) { return v[i]; }
   VC_DEVICE float operator[](int i) const { return v[i]; }
 };
 
-/// How a block's threads share the rows of a tile: kCount channels to a thread, kDim / kCount
-/// neighbouring lanes to a row; kBatch rows of a thread are in flight at once.
-template <int kDim_, int kCount_, int kBatch_>
-struct RowSplit {
-  static constexpr int kDim = kDim_, kCount = kCount_, kBatch = kBatch_;
-  static constexpr int kLanes = kDim / kCount;
-  static constexpr int kBlockRows = kThreads / kLanes;
-  static constexpr int kRows = kTileRows / kBlockRows;  ///< of a tile, per thread
-  using Share = Channels<kCount>;
+using Words = ptx::Vec<std::uint32_t, 4>;  ///< eight 16-bit channels
 
-  VC_DEVICE static int lane() { return ptx::thread_index() % kLanes; }
-  VC_DEVICE static int first_channel() { return lane() * kCount; }
-  VC_DEVICE static int first_row() { return ptx::thread_index() / kLanes; }
+// How a kernel reads an input. Packed sources are whole aligned rows of 16-bit channels without
+// rotary tables: they stay 16 bits wide until they reach registers.
+struct PackedBf16 {
+  using Element = std::uint16_t;
+  VC_DEVICE static float low(std::uint32_t word) { return numerics::bits_float(word << 16); }
+  VC_DEVICE static float high(std::uint32_t word) {
+    return numerics::bits_float(word & 0xFFFF0000u);
+  }
 };
 
-/// For sums and copies: whole warps read whole rows. Few blocks fit on an SM, so each reads much.
-template <int kDim>
-using WideSplit = RowSplit<kDim, kPacket, kDim == 128 ? 8 : 4>;
-/// For the Hadamard transform: most of its stages stay inside a thread.
-template <int kDim>
-using DeepSplit = RowSplit<kDim, 16, 2>;
+struct PackedF16 {
+  using Element = std::uint16_t;
+  VC_DEVICE static float low(std::uint32_t word) {
+    return ptx::float_from_f16(static_cast<std::uint16_t>(word & 0xFFFFu));
+  }
+  VC_DEVICE static float high(std::uint32_t word) {
+    return ptx::float_from_f16(static_cast<std::uint16_t>(word >> 16));
+  }
+};
+
+/// Everything else: any dtype, dimension and strides, rotated if there are tables.
+struct Converted {
+  using Element = float;
+};
+
+template <class Source>
+inline constexpr bool kIsPacked = sizeof(typename Source::Element) == 2;
+
+/// Sixteen-bit channels `first`, ... of token 0 of a head; tokens are in.row_bytes apart.
+VC_DEVICE const std::byte* packed_rows(const Input& in, int batch, int head, int first) {
+  return static_cast<const std::byte*>(in.view.data) +
+         2 * (in.view.row_offset(batch, head, 0) + first);
+}
+
+template <class Source>
+VC_DEVICE Channels unpack(const Words& words) {
+  Channels x;
+  VC_UNROLL
+  for (int i = 0; i < kPacket; i += 2) {
+    x[i] = Source::low(words[i / 2]);
+    x[i + 1] = Source::high(words[i / 2]);
+  }
+  return x;
+}
+
+/// Eight floats at a multiple of 16 bytes.
+VC_DEVICE Channels load_floats(const float* p) {
+  Channels x;
+  VC_UNROLL
+  for (int half = 0; half < kPacket; half += 4) {
+    const auto four = ptx::load_global_constant<ptx::Vec<float, 4>>(p + half);
+    VC_UNROLL
+    for (int i = 0; i < 4; ++i) x[half + i] = four[i];
+  }
+  return x;
+}
 
 VC_DEVICE float load_element(const InputView& view, std::int64_t at) {
   if (view.dtype == DType::kF32) {
@@ -51,168 +96,260 @@ VC_DEVICE float load_element(const InputView& view, std::int64_t at) {
   return view.dtype == DType::kBF16 ? ptx::float_from_bf16(bits) : ptx::float_from_f16(bits);
 }
 
-/// Channels first .. first + kCount - 1 of a row; those beyond the tensor's own are zero.
-template <int kCount>
-VC_DEVICE Channels<kCount> load_channels(const InputView& view, std::int64_t row, int first) {
-  Channels<kCount> x = {};
-  VC_UNROLL
-  for (int i = 0; i < kCount; ++i) {
-    if (first + i < view.dim) x[i] = load_element(view, row + (first + i) * view.stride[3]);
-  }
-  return x;
-}
-
-/// Whether rows of this view can be read eight 16-bit channels at a time, all of them.
-template <int kDim>
-VC_DEVICE bool is_packed(const InputView& view) {
-  const std::int64_t strides = view.stride[0] | view.stride[1] | view.stride[2];
-  return view.dtype != DType::kF32 && view.dim == kDim && view.stride[3] == 1 &&
-         strides % kPacket == 0 && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0;
-}
-
-/// The rows a thread has in flight, as they come from memory.
-template <class Split>
-struct RowBatch {
-  static constexpr int kPackets = Split::kCount / kPacket;
-  ptx::Vec<std::uint32_t, 4> raw[Split::kBatch][kPackets];
-
-  /// Reads row `i` of the batch at offset `at`; -1: zeros.
-  VC_DEVICE void load(int i, const InputView& view, std::int64_t at) {
-    const auto* row = static_cast<const std::uint16_t*>(view.data) + at + Split::first_channel();
+/// Channels first .. first + 7 of the row at offset `at`; those beyond the tensor's own are zero.
+VC_DEVICE Channels load_channels(const Input& in, std::int64_t at, int first) {
+  const InputView& view = in.view;
+  if (!in.aligned) {
+    Channels x = {};
     VC_UNROLL
-    for (int j = 0; j < kPackets; ++j) {
-      raw[i][j] = {};
-      if (at >= 0) {
-        raw[i][j] = ptx::load_global_constant<ptx::Vec<std::uint32_t, 4>>(row + j * kPacket);
-      }
-    }
-  }
-
-  /// Converts a row. The format is a template argument, so that an element costs one instruction.
-  template <bool kBf16>
-  VC_DEVICE typename Split::Share row(int i) const {
-    typename Split::Share x;
-    VC_UNROLL
-    for (int c = 0; c < Split::kCount; ++c) {
-      const std::uint32_t word = raw[i][c / kPacket][c % kPacket / 2];
-      if constexpr (kBf16) {
-        x[c] = numerics::bits_float(c % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
-      } else {
-        x[c] = ptx::float_from_f16(static_cast<std::uint16_t>(word >> (16 * (c % 2))));
-      }
+    for (int i = 0; i < kPacket; ++i) {
+      if (first + i < view.dim) x[i] = load_element(view, at + (first + i) * view.stride[3]);
     }
     return x;
   }
+  if (view.dtype == DType::kF32) {
+    return load_floats(static_cast<const float*>(view.data) + at + first);
+  }
+  const auto words =
+      ptx::load_global_constant<Words>(static_cast<const std::uint16_t*>(view.data) + at + first);
+  return view.dtype == DType::kBF16 ? unpack<PackedBf16>(words) : unpack<PackedF16>(words);
+}
+
+/// The other channel of a rotary pair, for each of eight, and the pair's angle.
+struct RotaryPackets {
+  Channels other = {}, cos = {}, sin = {};
 };
 
-template <class Split, bool kBf16, class RowAt, class Use>
-VC_DEVICE void for_each_packed_row(const InputView& view, const RowAt& row_at, const Use& use) {
-  VC_NO_UNROLL
-  for (int first = 0; first < Split::kRows; first += Split::kBatch) {
-    const int row = first * Split::kBlockRows + Split::first_row();
-    // All offsets before all rows: a permutation's indices come from memory themselves.
-    std::int64_t at[Split::kBatch];
+VC_DEVICE RotaryPackets load_rotary(const Input& in, const Channels& x, std::int64_t at,
+                                    std::int64_t table, int first) {
+  RotaryPackets r;
+  if (in.interleaved) {
     VC_UNROLL
-    for (int i = 0; i < Split::kBatch; ++i) at[i] = row_at(row + i * Split::kBlockRows);
-    RowBatch<Split> batch;
-    VC_UNROLL
-    for (int i = 0; i < Split::kBatch; ++i) batch.load(i, view, at[i]);
-    VC_UNROLL
-    for (int i = 0; i < Split::kBatch; ++i) {
-      use(row + i * Split::kBlockRows, batch.template row<kBf16>(i));
-    }
+    for (int i = 0; i < kPacket; ++i) r.other[i] = x[i ^ 1];
   }
+  if (in.aligned) {  // the packet lies in one half, or beyond both
+    const int pair = in.interleaved ? first / 2 : first % in.pairs;
+    if (in.interleaved) {
+      const auto cos = ptx::load_global_constant<ptx::Vec<float, 4>>(in.cos + table + pair);
+      const auto sin = ptx::load_global_constant<ptx::Vec<float, 4>>(in.sin + table + pair);
+      VC_UNROLL
+      for (int i = 0; i < kPacket; ++i) {
+        r.cos[i] = cos[i / 2];
+        r.sin[i] = sin[i / 2];
+      }
+    } else {
+      r.other = load_channels(in, at, first < in.pairs ? first + in.pairs : first - in.pairs);
+      r.cos = load_floats(in.cos + table + pair);
+      r.sin = load_floats(in.sin + table + pair);
+    }
+    return r;
+  }
+  VC_UNROLL
+  for (int i = 0; i < kPacket; ++i) {
+    const int channel = first + i;
+    if (channel >= 2 * in.pairs) continue;
+    const int pair = in.interleaved ? channel / 2 : channel % in.pairs;
+    if (!in.interleaved) {
+      const int other = channel < in.pairs ? channel + in.pairs : channel - in.pairs;
+      r.other[i] = load_element(in.view, at + other * in.view.stride[3]);
+    }
+    r.cos[i] = ptx::load_global_constant<float>(in.cos + table + pair);
+    r.sin[i] = ptx::load_global_constant<float>(in.sin + table + pair);
+  }
+  return r;
 }
 
-/// Reads the rows of a tile that belong to this thread and calls use(row, channels) for each.
-/// row_at(row) is the offset of a row of the tile, or -1 for one that is all zeros.
-template <class Split, class RowAt, class Use>
-VC_DEVICE void for_each_row(const InputView& view, const RowAt& row_at, const Use& use) {
-  if (!is_packed<Split::kDim>(view)) {
-    VC_NO_UNROLL
-    for (int i = 0; i < Split::kRows; ++i) {
-      const int row = i * Split::kBlockRows + Split::first_row();
-      const std::int64_t at = row_at(row);
-      use(row, at < 0 ? typename Split::Share{}
-                      : load_channels<Split::kCount>(view, at, Split::first_channel()));
-    }
-  } else if (view.dtype == DType::kBF16) {
-    for_each_packed_row<Split, true>(view, row_at, use);
-  } else {
-    for_each_packed_row<Split, false>(view, row_at, use);
+/// load_channels, rotated: (a, b) -> (a cos - b sin, b cos + a sin), the product with the sine
+/// rounded first, as on the CPU.
+VC_DEVICE Channels load_rotated(const Input& in, std::int64_t at, int token, int first) {
+  Channels x = load_channels(in, at, first);
+  if (in.cos == nullptr || first >= 2 * in.pairs) return x;
+  const RotaryPackets r = load_rotary(in, x, at, std::int64_t{token} * in.pairs, first);
+  VC_UNROLL
+  for (int i = 0; i < kPacket; ++i) {
+    const int channel = first + i;
+    if (channel >= 2 * in.pairs) continue;
+    const bool is_second = in.interleaved ? channel % 2 == 1 : channel >= in.pairs;
+    const float turned = numerics::mul_rn(r.other[i], r.sin[i]);
+    x[i] = numerics::fma_rn(x[i], r.cos[i], is_second ? turned : -turned);
   }
-}
-
-/// numerics::hadamard_in_place, spread over the lanes of a row: the same operations in the same
-/// order. (-x + y is y - x, rounded once as well.)
-template <class Split>
-VC_DEVICE void hadamard(typename Split::Share& x) {
-  VC_UNROLL
-  for (int h = 1; h < Split::kCount; h *= 2) {
-    VC_UNROLL
-    for (int i = 0; i < Split::kCount; ++i) {
-      if ((i & h) != 0) continue;
-      const float a = x[i], b = x[i + h];
-      x[i] = numerics::add_rn(a, b);
-      x[i + h] = numerics::sub_rn(a, b);
-    }
-  }
-  VC_UNROLL
-  for (int lane_bit = 1; lane_bit < Split::kLanes; lane_bit *= 2) {
-    const float sign = (ptx::lane_index() & lane_bit) != 0 ? -1.0f : 1.0f;
-    VC_UNROLL
-    for (int i = 0; i < Split::kCount; ++i) {
-      x[i] = numerics::fma_rn(sign, x[i], ptx::shuffle_xor(x[i], lane_bit));
-    }
-  }
-  VC_UNROLL
-  for (int i = 0; i < Split::kCount; ++i) {
-    x[i] = numerics::mul_rn(x[i], numerics::hadamard_scale(Split::kDim));
-  }
-}
-
-/// Largest magnitude of a row, in all its lanes; NaN wins.
-template <class Split>
-VC_DEVICE float row_abs_max(const typename Split::Share& x) {
-  float most = 0.0f;
-  VC_UNROLL
-  for (int i = 0; i < Split::kCount; ++i) most = numerics::abs_max(most, x[i]);
-  VC_UNROLL
-  for (int bit = 1; bit < Split::kLanes; bit *= 2) {
-    most = numerics::abs_max(most, ptx::shuffle_xor(most, bit));
-  }
-  return most;
-}
-
-/// Sum over the lanes of a row.
-template <class Split>
-VC_DEVICE float row_sum(float x) {
-  VC_UNROLL
-  for (int bit = 1; bit < Split::kLanes; bit *= 2) x += ptx::shuffle_xor(x, bit);
   return x;
 }
 
-/// One float per channel, read by every thread for its own channels.
-template <int kDim>
-struct ChannelVector {
-  alignas(16) float v[kDim];
+/// How kThreads threads read the rows of a tile: eight channels each, neighbouring lanes along a
+/// row.
+template <int kDim, int kThreads>
+struct RowSplit {
+  static constexpr int kLanes = kDim / kPacket;
+  static constexpr int kBlockRows = kThreads / kLanes;  ///< read at once
+  static constexpr int kRows = kTileRows / kBlockRows;  ///< per thread
+  VC_DEVICE static int first_channel() { return ptx::thread_index() % kLanes * kPacket; }
+  VC_DEVICE static int row(int i) { return ptx::thread_index() / kLanes + i * kBlockRows; }
+};
 
-  /// By the whole block; a block_sync must follow.
-  VC_DEVICE void load(const float* from) {
-    if (ptx::thread_index() < kDim) {
-      ptx::store_shared(&v[ptx::thread_index()],
-                        ptx::load_global_constant<float>(from + ptx::thread_index()));
+/// The rows of a tile in processing order.
+struct TileRows {
+  int batch = 0, head = 0;
+  int first = 0;  ///< position of the tile's row 0
+  int count = 0;  ///< rows there are, from the first; those behind are zeros. May exceed the tile
+  const std::int32_t* order = nullptr;  ///< of this head: position -> token; nullptr: the same
+
+  /// Tokens of this thread's rows i0 .. i0 + kBatch - 1; -1: none.
+  template <class Split, int kBatch>
+  VC_DEVICE void tokens(int i0, int (&token)[kBatch]) const {
+    VC_UNROLL
+    for (int i = 0; i < kBatch; ++i) {
+      const int row = Split::row(i0 + i);
+      token[i] = row < count ? first + row : -1;
+    }
+    if (order == nullptr) return;
+    VC_UNROLL
+    for (int i = 0; i < kBatch; ++i) {
+      if (token[i] >= 0) token[i] = ptx::load_global_constant<std::int32_t>(order + token[i]);
     }
   }
-  /// Channels first .. first + 3.
-  VC_DEVICE ptx::Vec<float, 4> four(int first) const {
-    return ptx::load_shared<ptx::Vec<float, 4>>(&v[first]);
+};
+
+/// Calls use(row, channels) for this thread's share of a tile, kBatch rows in flight at once.
+template <class Split, class Source, int kBatch, class Use>
+VC_DEVICE void for_each_row(const Input& in, const TileRows& rows, const Use& use) {
+  const std::byte* packed = packed_rows(in, rows.batch, rows.head, Split::first_channel());
+  VC_NO_UNROLL
+  for (int first = 0; first < Split::kRows; first += kBatch) {
+    int token[kBatch];
+    rows.tokens<Split>(first, token);
+    std::conditional_t<kIsPacked<Source>, Words, Channels> raw[kBatch];
+    VC_UNROLL
+    for (int i = 0; i < kBatch; ++i) {
+      raw[i] = {};
+      if (token[i] < 0) continue;
+      if constexpr (kIsPacked<Source>) {
+        raw[i] = ptx::load_global_constant<Words>(packed + std::int64_t{token[i]} * in.row_bytes);
+      } else {
+        const std::int64_t at = in.view.row_offset(rows.batch, rows.head, token[i]);
+        raw[i] = load_rotated(in, at, token[i], Split::first_channel());
+      }
+    }
+    VC_UNROLL
+    for (int i = 0; i < kBatch; ++i) {
+      if constexpr (kIsPacked<Source>) {
+        use(Split::row(first + i), unpack<Source>(raw[i]));
+      } else {
+        use(Split::row(first + i), raw[i]);
+      }
+    }
+  }
+}
+
+/// A tile of 128 rows in shared memory. Rows begin 16 bytes apart in the banks, so that neither a
+/// thread that reads its own row nor one that reads a column of 16-byte pieces meets another.
+template <int kDim, class Source>
+struct Tile {
+  using Element = typename Source::Element;
+  static constexpr int kPitch = kDim + 16 / static_cast<int>(sizeof(Element));
+  alignas(16) Element at[kTileRows][kPitch];
+
+  /// By the whole block. `wait` must follow.
+  template <int kThreads>
+  VC_DEVICE void load(const Input& in, const TileRows& rows) {
+    using Split = RowSplit<kDim, kThreads>;
+    if constexpr (kIsPacked<Source>) {
+      int token[Split::kRows];
+      rows.tokens<Split>(0, token);
+      const std::byte* from = packed_rows(in, rows.batch, rows.head, Split::first_channel());
+      VC_UNROLL
+      for (int i = 0; i < Split::kRows; ++i) {
+        ptx::copy16_async(&at[Split::row(i)][Split::first_channel()],
+                          from + std::int64_t{token[i]} * in.row_bytes, token[i] >= 0);
+      }
+      ptx::copy_commit();
+    } else {
+      for_each_row<Split, Source, 4>(in, rows, [&](int row, const Channels& x) {
+        VC_UNROLL
+        for (int half = 0; half < kPacket; half += 4) {
+          const ptx::Vec<float, 4> four{{x[half], x[half + 1], x[half + 2], x[half + 3]}};
+          ptx::store_shared(&at[row][Split::first_channel() + half], four);
+        }
+      });
+    }
+  }
+
+  /// Until the whole block has the tile.
+  VC_DEVICE void wait() const {
+    if constexpr (kIsPacked<Source>) ptx::copy_wait<0>();
+    ptx::block_sync();
+  }
+
+  /// Eight channels of a row.
+  VC_DEVICE Channels read(int row, int first) const {
+    if constexpr (kIsPacked<Source>) {
+      return unpack<Source>(ptx::load_shared<Words>(&at[row][first]));
+    } else {
+      Channels x;
+      VC_UNROLL
+      for (int half = 0; half < kPacket; half += 4) {
+        const auto four = ptx::load_shared<ptx::Vec<float, 4>>(&at[row][first + half]);
+        VC_UNROLL
+        for (int i = 0; i < 4; ++i) x[half + i] = four[i];
+      }
+      return x;
+    }
+  }
+
+  /// A whole row.
+  VC_DEVICE void read_row(int row, float (&x)[kDim]) const {
+    VC_UNROLL
+    for (int c = 0; c < kDim; c += kPacket) {
+      const Channels packet = read(row, c);
+      VC_UNROLL
+      for (int i = 0; i < kPacket; ++i) x[c + i] = packet[i];
+    }
+  }
+
+  /// Of 32 rows and 8 channels, by a warp: lane 4g + t gets channel first_channel + g of rows
+  /// first_row + 8i + 2t + {0, 1}, i = 0 .. 3.
+  VC_DEVICE void read_columns(int first_row, int first_channel, float (&x)[8]) const {
+    const int lane = ptx::lane_index();
+    if constexpr (kIsPacked<Source>) {
+      std::uint32_t words[4];
+      ptx::ldmatrix<true>(words, &at[first_row + lane][first_channel]);
+      VC_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        x[2 * i] = Source::low(words[i]);
+        x[2 * i + 1] = Source::high(words[i]);
+      }
+    } else {
+      VC_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        const int row = first_row + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
+        x[i] = ptx::load_shared<float>(&at[row][first_channel + lane / 4]);
+      }
+    }
   }
 };
 
 /// Visible keys of a batch entry.
 VC_DEVICE int key_count(const std::int32_t* lengths, int batch, int all) {
   return lengths == nullptr ? all : ptx::load_global_constant<std::int32_t>(lengths + batch);
+}
+
+/// The tile of a block: (tile, head, batch entry). Successive passes over a tensor go opposite
+/// ways: the second one begins with what the first one has left in the second-level cache.
+VC_DEVICE ptx::Index3 tile_index(bool backwards) {
+  const ptx::Index3 block = ptx::block_index();
+  if (!backwards) return block;
+  const ptx::Index3 grid = ptx::grid_size();
+  return {grid.x - 1 - block.x, grid.y - 1 - block.y, grid.z - 1 - block.z};
+}
+
+/// Writes what the block has put into `shared` to global memory.
+VC_DEVICE void store_image(std::uint8_t* global, const std::uint8_t* shared, int bytes) {
+  ptx::fence_proxy_async();
+  ptx::block_sync();
+  if (ptx::thread_index() != 0) return;
+  ptx::bulk_store(global, shared, static_cast<std::uint32_t>(bytes));
+  ptx::bulk_commit();
+  ptx::bulk_wait_read<0>();
 }
 
 }  // namespace vcattn::cuda::prepare

@@ -1,12 +1,85 @@
-// Q and K to the images the attention kernel reads (sm90/layout.h).
+// Q and K to the images the attention kernel reads (sm90/layout.h). A thread owns a row: nothing is
+// exchanged between lanes, and what belongs to a row is computed once.
 #pragma once
 
-#include "cuda/prepare/statistics.cuh"
+#include "cuda/prepare/rows.cuh"
 #include "cuda/sm90/layout.h"
+#include "vcattn/numerics/hadamard.h"
 #include "vcattn/numerics/score_half.h"
 #include "vcattn/numerics/score_window.h"
 
 namespace vcattn::cuda::prepare {
+
+/// Stages kFrom, 2 kFrom .. below kTo of numerics::hadamard_in_place.
+template <int kFrom, int kTo, int kDim>
+VC_DEVICE void hadamard_stages(float (&x)[kDim]) {
+  VC_UNROLL
+  for (int h = kFrom; h < kTo; h *= 2) {
+    VC_UNROLL
+    for (int i = 0; i < kDim; ++i) {
+      if ((i & h) != 0) continue;
+      const float a = x[i], b = x[i + h];
+      x[i] = numerics::add_rn(a, b);
+      x[i + h] = numerics::sub_rn(a, b);
+    }
+  }
+}
+
+/// The largest magnitude of the transformed row, from the input of its last stage: of a + b and
+/// a - b it is |a| + |b|. NaN wins.
+template <int kDim>
+VC_DEVICE float largest_before_last_stage(const float (&x)[kDim]) {
+  std::int32_t most = 0;  // bits of floats that are not negative order as the floats do
+  VC_UNROLL
+  for (int i = 0; i < kDim / 2; i += 2) {
+    std::int32_t sum[2];
+    VC_UNROLL
+    for (int j = 0; j < 2; ++j) {
+      sum[j] = static_cast<std::int32_t>(numerics::float_bits(
+          numerics::add_rn(std::fabs(x[i + j]), std::fabs(x[i + j + kDim / 2]))));
+    }
+    most = ptx::max3_s32(most, sum[0], sum[1]);
+  }
+  return numerics::mul_rn(numerics::bits_float(static_cast<std::uint32_t>(most)),
+                          numerics::hadamard_scale(kDim));
+}
+
+/// One float per channel, the same for every row.
+template <int kDim>
+struct ChannelVector {
+  alignas(16) float v[kDim];
+
+  /// Channels first .. first + 3.
+  VC_DEVICE ptx::Vec<float, 4> four(int first) const {
+    return ptx::load_shared<ptx::Vec<float, 4>>(&v[first]);
+  }
+};
+
+/// (key - mean) * inverse balance as one multiply-add: the balance is a power of two, so that one
+/// rounding is left of the two operations.
+template <int kDim>
+struct Smoother {
+  ChannelVector<kDim> factor, shift;
+
+  /// By the whole block; a block_sync must follow.
+  VC_DEVICE void load(const float* mean, const float* inverse_balance) {
+    const int c = ptx::thread_index();
+    if (c >= kDim) return;
+    const float s = ptx::load_global_constant<float>(inverse_balance + c);
+    ptx::store_shared(&factor.v[c], s);
+    ptx::store_shared(&shift.v[c],
+                      -numerics::mul_rn(ptx::load_global_constant<float>(mean + c), s));
+  }
+
+  VC_DEVICE void operator()(float (&x)[kDim]) const {
+    VC_UNROLL
+    for (int c = 0; c < kDim; c += 4) {
+      const auto s = factor.four(c), t = shift.four(c);
+      VC_UNROLL
+      for (int i = 0; i < 4; ++i) x[c + i] = numerics::fma_rn(x[c + i], s[i], t[i]);
+    }
+  }
+};
 
 /// Sixteen codes of a row, one access.
 using Codes = ptx::Vec<std::uint32_t, 4>;
@@ -67,29 +140,79 @@ struct E4m3Format {
   }
 };
 
-/// Writes this thread's channels of a row into the image of its tile.
-template <class Format, class Split>
-VC_DEVICE void store_codes(std::uint8_t* image, int row, const typename Split::Share& x,
-                           float inverse) {
+/// The last stage of the transform and its scale, then the row's codes into a tile's image.
+template <class Format, int kDim>
+VC_DEVICE void encode_row(float (&x)[kDim], float inverse, std::uint8_t* image, int row) {
+  hadamard_stages<kDim / 2, kDim>(x);
+  constexpr float kScale = numerics::hadamard_scale(kDim);
   VC_UNROLL
-  for (int c = 0; c < Split::kCount; c += 16) {
+  for (int c = 0; c < kDim; c += 16) {
     Codes codes;
     VC_UNROLL
     for (int w = 0; w < 4; ++w) {
       const int at = c + 4 * w;
-      codes[w] = Format::encode({x[at], x[at + 1], x[at + 2], x[at + 3]}, inverse);
+      codes[w] =
+          Format::encode({numerics::mul_rn(x[at], kScale), numerics::mul_rn(x[at + 1], kScale),
+                          numerics::mul_rn(x[at + 2], kScale), numerics::mul_rn(x[at + 3], kScale)},
+                         inverse);
     }
-    ptx::store_global(
-        image + sm90::score_operand_offset<Split::kDim>(row, Split::first_channel() + c), codes);
+    ptx::store_shared(image + sm90::score_operand_offset<kDim>(row, c), codes);
   }
 }
 
-/// A tile of K: smoothed, permuted, quantized with the head's scale.
-template <int kDim, class Format>
-struct QuantizeKeysKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 4;
+template <int kDim>
+VC_DEVICE void clear_row(std::uint8_t* image, int row) {
+  VC_UNROLL
+  for (int c = 0; c < kDim; c += 16) {
+    ptx::store_shared(image + sm90::score_operand_offset<kDim>(row, c), Codes{});
+  }
+}
+
+/// The largest magnitude of a head's smoothed keys, as the bits of a float (numerics::abs_max).
+template <int kDim, class Source>
+struct KeyMaximumKernel {
+  static constexpr int kThreads = kTileRows, kBlocksPerSm = 3;
   struct Params {
-    InputView k;
+    Input k;
+    const std::int32_t* lengths = nullptr;
+    const float* mean = nullptr;
+    const float* inverse_balance = nullptr;
+    std::uint32_t* maximum = nullptr;  ///< (batch, kv heads), zero before
+  };
+  struct SharedStorage {
+    Tile<kDim, Source> tile;
+    Smoother<kDim> smooth;
+  };
+
+  VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
+    const ptx::Index3 tile = tile_index(/*backwards=*/true);
+    const int first = tile.x * kTileRows;
+    const int left = key_count(p.lengths, tile.z, p.k.view.tokens) - first;
+    if (left <= 0) return;
+    const std::int64_t head = static_cast<std::int64_t>(tile.z) * p.k.view.heads + tile.y;
+    shared.tile.template load<kThreads>(p.k, {tile.z, tile.y, first, left});
+    shared.smooth.load(p.mean + head * kDim, p.inverse_balance + head * kDim);
+    shared.tile.wait();
+    const int row = ptx::thread_index();
+    float x[kDim];
+    shared.tile.read_row(row, x);
+    shared.smooth(x);
+    hadamard_stages<1, kDim / 2>(x);
+    const float largest = row < left ? largest_before_last_stage(x) : 0.0f;
+    const std::int32_t most =
+        ptx::warp_max(static_cast<std::int32_t>(numerics::float_bits(largest)));
+    if (ptx::lane_index() == 0) {
+      ptx::atomic_max(p.maximum + head, static_cast<std::uint32_t>(most));
+    }
+  }
+};
+
+/// A tile of K: smoothed, permuted, quantized with the head's scale.
+template <int kDim, class Source, class Format>
+struct QuantizeKeysKernel {
+  static constexpr int kThreads = kTileRows, kBlocksPerSm = 3;
+  struct Params {
+    Input k;
     const std::int32_t* lengths = nullptr;
     const std::int32_t* order = nullptr;  ///< (batch, kv heads, tokens) or nullptr: position -> key
     const float* mean = nullptr;
@@ -98,43 +221,45 @@ struct QuantizeKeysKernel {
     int tiles = 0;
     std::uint8_t* image = nullptr;
   };
-  using Split = DeepSplit<kDim>;
-  using SharedStorage = Smoother<kDim>;
+  struct SharedStorage {
+    Tile<kDim, Source> tile;
+    Smoother<kDim> smooth;
+    alignas(16) std::uint8_t image[kTileRows * kDim];
+  };
 
-  VC_DEVICE static void run(const Params& p, SharedStorage& smooth) {
-    const ptx::Index3 block = ptx::block_index();
-    const int count = key_count(p.lengths, block.z, p.k.tokens);
-    const std::int64_t head = static_cast<std::int64_t>(block.z) * p.k.heads + block.y;
+  VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
+    const ptx::Index3 tile = tile_index(/*backwards=*/false);
+    const int first = tile.x * kTileRows;
+    const int left = key_count(p.lengths, tile.z, p.k.view.tokens) - first;
+    if (left <= 0) return;
+    const std::int64_t head = static_cast<std::int64_t>(tile.z) * p.k.view.heads + tile.y;
+    const std::int32_t* order = p.order == nullptr ? nullptr : p.order + head * p.k.view.tokens;
+    shared.tile.template load<kThreads>(p.k, {tile.z, tile.y, first, left, order});
+    shared.smooth.load(p.mean + head * kDim, p.inverse_balance + head * kDim);
     const float amax = numerics::bits_float(ptx::load_global<std::uint32_t>(p.maximum + head));
     const float inverse = Format::key_scale(amax).inverse;
-    std::uint8_t* image = p.image + (head * p.tiles + block.x) * (kTileRows * kDim);
-    smooth.load(p.mean + head * kDim, p.inverse_balance + head * kDim);
-    ptx::block_sync();
-    for_each_row<Split>(
-        p.k,
-        [&](int row) {
-          const int position = block.x * kTileRows + row;
-          if (position >= count) return std::int64_t{-1};
-          const int token =
-              p.order == nullptr
-                  ? position
-                  : ptx::load_global_constant<std::int32_t>(p.order + head * p.k.tokens + position);
-          return p.k.row_offset(block.z, block.y, token);
-        },
-        [&](int row, typename Split::Share x) {
-          smooth(x);
-          if (block.x * kTileRows + row >= count) x = {};
-          store_codes<Format, Split>(image, row, x, inverse);
-        });
+    shared.tile.wait();
+    const int row = ptx::thread_index();
+    if (row < left) {
+      float x[kDim];
+      shared.tile.read_row(row, x);
+      shared.smooth(x);
+      hadamard_stages<1, kDim / 2>(x);
+      encode_row<Format>(x, inverse, shared.image, row);
+    } else {
+      clear_row<kDim>(shared.image, row);
+    }
+    store_image(p.image + (head * p.tiles + tile.x) * (kTileRows * kDim), shared.image,
+                kTileRows * kDim);
   }
 };
 
 /// A tile of Q: balanced, rotated, quantized row by row.
-template <int kDim, class Format>
+template <int kDim, class Source, class Format>
 struct QuantizeQueriesKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 4;
+  static constexpr int kThreads = kTileRows, kBlocksPerSm = 3;
   struct Params {
-    InputView q;
+    Input q;
     const float* mean = nullptr;  ///< of K: for the LSE
     const float* balance = nullptr;
     const std::uint32_t* maximum = nullptr;  ///< of K
@@ -144,61 +269,64 @@ struct QuantizeQueriesKernel {
     float* row_scale = nullptr;
     float* lse_shift = nullptr;  ///< nullptr: no LSE wanted
   };
-  using Split = DeepSplit<kDim>;
   struct SharedStorage {
+    Tile<kDim, Source> tile;
     ChannelVector<kDim> mean, balance;
+    alignas(16) std::uint8_t image[kTileRows * kDim];
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const ptx::Index3 block = ptx::block_index();
-    const std::int64_t head = static_cast<std::int64_t>(block.z) * p.q.heads + block.y;
+    const ptx::Index3 tile = tile_index(/*backwards=*/false);
+    const int first = tile.x * kTileRows, row = ptx::thread_index();
+    const std::int64_t head = static_cast<std::int64_t>(tile.z) * p.q.view.heads + tile.y;
     const std::int64_t kv_head = head / p.group;
+    shared.tile.template load<kThreads>(p.q, {tile.z, tile.y, first, p.q.view.tokens - first});
+    if (row < kDim) {
+      const std::int64_t at = kv_head * kDim + row;
+      ptx::store_shared(&shared.mean.v[row], ptx::load_global_constant<float>(p.mean + at));
+      ptx::store_shared(&shared.balance.v[row], ptx::load_global_constant<float>(p.balance + at));
+    }
     const float amax = numerics::bits_float(ptx::load_global<std::uint32_t>(p.maximum + kv_head));
     const float k_scale = Format::key_scale(amax).scale;
     const float codes_per_score = numerics::mul_rn(p.score_scale, numerics::kCodesPerNat);
-    const std::int64_t tile = head * p.tiles + block.x;
-    std::uint8_t* image = p.image + tile * (kTileRows * kDim);
-    shared.mean.load(p.mean + kv_head * kDim);
-    shared.balance.load(p.balance + kv_head * kDim);
-    ptx::block_sync();
-    for_each_row<Split>(
-        p.q,
-        [&](int row) {
-          const int token = block.x * kTileRows + row;
-          return token < p.q.tokens ? p.q.row_offset(block.z, block.y, token) : std::int64_t{-1};
-        },
-        [&](int row, typename Split::Share x) {
-          if (p.lse_shift != nullptr) store_lse_shift(p, shared, x, tile * kTileRows + row);
-          VC_UNROLL
-          for (int c = 0; c < Split::kCount; c += 4) {
-            const auto s = shared.balance.four(Split::first_channel() + c);
-            VC_UNROLL
-            for (int i = 0; i < 4; ++i) x[c + i] = numerics::mul_rn(x[c + i], s[i]);
-          }
-          hadamard<Split>(x);
-          const QueryScale scale =
-              Format::query_scale(row_abs_max<Split>(x), codes_per_score, k_scale);
-          store_codes<Format, Split>(image, row, x, scale.inverse);
-          if (Split::lane() == 0) {
-            ptx::store_global(p.row_scale + (tile * kTileRows + row) * 2,
-                              ptx::Vec<float, 2>{{scale.multiplier, scale.span}});
-          }
-        });
+    const std::int64_t at = head * p.tiles + tile.x;
+    shared.tile.wait();
+    if (p.lse_shift != nullptr) {
+      ptx::store_global(p.lse_shift + at * kTileRows + row,
+                        mean_score(shared, row) * p.score_scale);
+    }
+    float x[kDim];
+    shared.tile.read_row(row, x);
+    VC_UNROLL
+    for (int c = 0; c < kDim; c += 4) {
+      const auto s = shared.balance.four(c);
+      VC_UNROLL
+      for (int i = 0; i < 4; ++i) x[c + i] = numerics::mul_rn(x[c + i], s[i]);
+    }
+    hadamard_stages<1, kDim / 2>(x);
+    const QueryScale scale =
+        Format::query_scale(largest_before_last_stage(x), codes_per_score, k_scale);
+    encode_row<Format>(x, scale.inverse, shared.image, row);
+    ptx::store_global(p.row_scale + (at * kTileRows + row) * 2,
+                      ptx::Vec<float, 2>{{scale.multiplier, scale.span}});
+    store_image(p.image + at * (kTileRows * kDim), shared.image, kTileRows * kDim);
   }
 
  private:
-  /// What the mean key took from the scores of this row.
-  VC_DEVICE static void store_lse_shift(const Params& p, const SharedStorage& shared,
-                                        const typename Split::Share& x, std::int64_t row) {
-    float dot = 0.0f;
-    VC_UNROLL
-    for (int c = 0; c < Split::kCount; c += 4) {
-      const auto mean = shared.mean.four(Split::first_channel() + c);
+  /// What the mean key took from the scores of a row.
+  VC_DEVICE static float mean_score(const SharedStorage& shared, int row) {
+    float sum[4] = {};
+    VC_NO_UNROLL
+    for (int c = 0; c < kDim; c += kPacket) {
+      const Channels x = shared.tile.read(row, c);
       VC_UNROLL
-      for (int i = 0; i < 4; ++i) dot = numerics::fma_rn(x[c + i], mean[i], dot);
+      for (int half = 0; half < kPacket; half += 4) {
+        const auto mean = shared.mean.four(c + half);
+        VC_UNROLL
+        for (int i = 0; i < 4; ++i) sum[i] = numerics::fma_rn(x[half + i], mean[i], sum[i]);
+      }
     }
-    dot = row_sum<Split>(dot);
-    if (Split::lane() == 0) ptx::store_global(p.lse_shift + row, dot * p.score_scale);
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
   }
 };
 

@@ -1,6 +1,5 @@
-// Channel statistics of Q and K: the mean key, the power-of-two balance of channels, and the
-// largest rotated key of each head. Sums are taken in an order that depends on nothing but the
-// shape, so that results repeat bit for bit.
+// Channel statistics of Q and K: the mean key and the power-of-two balance of channels. Sums are
+// taken in an order that depends on nothing but the shape, so that results repeat bit for bit.
 #pragma once
 
 #include "cuda/prepare/rows.cuh"
@@ -8,41 +7,38 @@
 namespace vcattn::cuda::prepare {
 
 /// Per tile of 128 rows and channel: the sum, and the sum of squares.
-template <int kDim>
+template <int kDim, class Source>
 struct TileSumsKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 4;
+  static constexpr int kThreads = 256, kBlocksPerSm = kIsPacked<Source> ? 4 : 2;
   struct Params {
-    InputView x;
+    Input x;
     const std::int32_t* lengths = nullptr;
     int tiles = 0;          ///< per head, in `sums`
     int stride = 1;         ///< every stride-th tile is summed: a sample
     float* sums = nullptr;  ///< (batch, heads, tiles, 2, kDim)
   };
-  using Split = WideSplit<kDim>;
+  using Split = RowSplit<kDim, kThreads>;
   struct SharedStorage {
     alignas(16) float partial[2][Split::kBlockRows][kDim];
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const ptx::Index3 block = ptx::block_index();
-    const int count = key_count(p.lengths, block.z, p.x.tokens);
-    typename Split::Share sum = {}, squares = {};
-    for_each_row<Split>(
-        p.x,
-        [&](int row) {
-          const int token = block.x * p.stride * kTileRows + row;
-          return token < count ? p.x.row_offset(block.z, block.y, token) : std::int64_t{-1};
-        },
-        [&](int, const typename Split::Share& x) {
+    const ptx::Index3 tile = tile_index(/*backwards=*/false);
+    const int first = tile.x * p.stride * kTileRows;
+    const TileRows rows{tile.z, tile.y, first,
+                        key_count(p.lengths, tile.z, p.x.view.tokens) - first};
+    Channels sum = {}, squares = {};
+    for_each_row<Split, Source, kIsPacked<Source> ? kDim / 16 : 2>(
+        p.x, rows, [&](int, const Channels& x) {
           VC_UNROLL
-          for (int c = 0; c < Split::kCount; ++c) {
+          for (int c = 0; c < kPacket; ++c) {
             sum[c] += x[c];
             squares[c] = numerics::fma_rn(x[c], x[c], squares[c]);
           }
         });
     VC_UNROLL
-    for (int c = 0; c < Split::kCount; ++c) {
-      const int row = Split::first_row(), channel = Split::first_channel() + c;
+    for (int c = 0; c < kPacket; ++c) {
+      const int row = Split::row(0), channel = Split::first_channel() + c;
       ptx::store_shared(&shared.partial[0][row][channel], sum[c]);
       ptx::store_shared(&shared.partial[1][row][channel], squares[c]);
     }
@@ -53,9 +49,9 @@ struct TileSumsKernel {
     for (int r = 0; r < Split::kBlockRows; ++r) {
       total += ptx::load_shared<float>(&shared.partial[which][r][channel]);
     }
-    const std::int64_t tile =
-        (static_cast<std::int64_t>(block.z) * p.x.heads + block.y) * p.tiles + block.x;
-    ptx::store_global(p.sums + tile * 2 * kDim + ptx::thread_index(), total);
+    const std::int64_t at =
+        (static_cast<std::int64_t>(tile.z) * p.x.view.heads + tile.y) * p.tiles + tile.x;
+    ptx::store_global(p.sums + at * 2 * kDim + ptx::thread_index(), total);
   }
 };
 
@@ -132,76 +128,6 @@ struct ChannelStatisticsKernel {
     if (!numerics::is_finite(r) || !(r > 0.0f)) return 1.0f;
     const float exponent = numerics::rne(0.25f * ptx::log2_approx(r));
     return numerics::exp2_int(static_cast<int>(numerics::clip(exponent, -60.0f, 60.0f)));
-  }
-};
-
-/// A key as it is quantized: minus the mean, balanced, rotated.
-template <int kDim>
-struct Smoother {
-  using Split = DeepSplit<kDim>;
-  ChannelVector<kDim> mean, inverse_balance;
-
-  /// By the whole block; a block_sync must follow.
-  VC_DEVICE void load(const float* head_mean, const float* head_inverse_balance) {
-    mean.load(head_mean);
-    inverse_balance.load(head_inverse_balance);
-  }
-
-  VC_DEVICE void operator()(typename Split::Share& x) const {
-    VC_UNROLL
-    for (int c = 0; c < Split::kCount; c += 4) {
-      const auto mu = mean.four(Split::first_channel() + c);
-      const auto s = inverse_balance.four(Split::first_channel() + c);
-      VC_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        x[c + i] = numerics::mul_rn(numerics::sub_rn(x[c + i], mu[i]), s[i]);
-      }
-    }
-    hadamard<Split>(x);
-  }
-};
-
-/// The largest magnitude of a head's smoothed keys, as the bits of a float (numerics::abs_max).
-template <int kDim>
-struct KeyMaximumKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 4;
-  struct Params {
-    InputView k;
-    const std::int32_t* lengths = nullptr;
-    const float* mean = nullptr;
-    const float* inverse_balance = nullptr;
-    std::uint32_t* maximum = nullptr;  ///< (batch, kv heads), zero before
-  };
-  using Split = DeepSplit<kDim>;
-  struct SharedStorage {
-    Smoother<kDim> smooth;
-    std::uint32_t most;
-  };
-
-  VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const ptx::Index3 block = ptx::block_index();
-    const int count = key_count(p.lengths, block.z, p.k.tokens);
-    const std::int64_t head = static_cast<std::int64_t>(block.z) * p.k.heads + block.y;
-    if (ptx::thread_index() == 0) ptx::store_shared(&shared.most, 0u);
-    shared.smooth.load(p.mean + head * kDim, p.inverse_balance + head * kDim);
-    ptx::block_sync();
-    float most = 0.0f;
-    for_each_row<Split>(
-        p.k,
-        [&](int row) {
-          const int token = block.x * kTileRows + row;
-          return token < count ? p.k.row_offset(block.z, block.y, token) : std::int64_t{-1};
-        },
-        [&](int row, typename Split::Share x) {
-          shared.smooth(x);
-          const float largest = row_abs_max<Split>(x);
-          if (block.x * kTileRows + row < count) most = numerics::abs_max(most, largest);
-        });
-    if (Split::lane() == 0) ptx::atomic_max(&shared.most, numerics::float_bits(most));
-    ptx::block_sync();
-    if (ptx::thread_index() == 0) {
-      ptx::atomic_max(p.maximum + head, ptx::load_shared<std::uint32_t>(&shared.most));
-    }
   }
 };
 

@@ -11,11 +11,12 @@
 namespace vcattn::cuda::prepare {
 
 struct ValueParams {
-  InputView v;
+  Input v;
   const std::int32_t* lengths = nullptr;
   const std::int32_t* order = nullptr;  ///< as for K
   bool demean = true, refit = true;
   int tiles = 0, mean_groups = 0;
+  float* block_mean = nullptr;       ///< (batch, kv heads, tiles, kDim), not rounded
   std::uint32_t* maximum = nullptr;  ///< (batch, kv heads, kDim): bits of the largest |residual|
   std::uint8_t* image = nullptr;
   float* means = nullptr;
@@ -23,255 +24,205 @@ struct ValueParams {
   std::uint8_t* ones = nullptr;  ///< (batch): the column of ones of the last tile
 };
 
-template <int kDim>
-struct ValueStorage {
-  static constexpr int kPitch = kDim + 4;  ///< columns of 16 bytes fall into different banks
-  alignas(16) float tile[kTileRows][kPitch];
-  alignas(16) float partial[kThreads];
-  alignas(16) float mean[kDim];
-};
-
-template <int kDim>
-struct QuantizeStorage : ValueStorage<kDim> {
-  alignas(16) std::uint8_t image[kDim * kTileRows];
-  alignas(16) float inverse[kDim];
-};
-
-/// A tile of V in shared memory, and its block mean; what both passes share.
-template <int kDim>
+/// The rows of V a block works on.
 struct ValueTile {
-  const ValueParams& p;
-  ValueStorage<kDim>& shared;
-  int batch, head, index, count, valid;
+  TileRows rows;
+  int index, valid;  ///< of the head's tiles; rows there are
+  bool is_last;
   std::int64_t kv_head;
 
-  VC_DEVICE ValueTile(const ValueParams& params, ValueStorage<kDim>& storage)
-      : p(params), shared(storage) {
-    const ptx::Index3 block = ptx::block_index();
-    index = block.x;
-    head = block.y;
-    batch = block.z;
-    count = key_count(p.lengths, batch, p.v.tokens);
-    const int left = count - index * kTileRows;
+  VC_DEVICE ValueTile(const ValueParams& p, bool backwards) {
+    const ptx::Index3 tile = tile_index(backwards);
+    index = tile.x;
+    kv_head = static_cast<std::int64_t>(tile.z) * p.v.view.heads + tile.y;
+    const int first = index * kTileRows;
+    const int left = key_count(p.lengths, tile.z, p.v.view.tokens) - first;
+    rows = {tile.z, tile.y, first, left,
+            p.order == nullptr ? nullptr : p.order + kv_head * p.v.view.tokens};
     valid = left < kTileRows ? (left < 0 ? 0 : left) : kTileRows;
-    kv_head = static_cast<std::int64_t>(batch) * p.v.heads + head;
-  }
-
-  /// Rows in processing order; zeros behind the last.
-  VC_DEVICE void load() {
-    using Split = WideSplit<kDim>;
-    for_each_row<Split>(
-        p.v,
-        [&](int row) {
-          if (row >= valid) return std::int64_t{-1};
-          const int position = index * kTileRows + row;
-          const int token = p.order == nullptr ? position
-                                               : ptx::load_global_constant<std::int32_t>(
-                                                     p.order + kv_head * p.v.tokens + position);
-          return p.v.row_offset(batch, head, token);
-        },
-        [&](int row, const typename Split::Share& x) {
-          VC_UNROLL
-          for (int half = 0; half < 2; ++half) {
-            const ptx::Vec<float, 4> four{
-                {x[4 * half], x[4 * half + 1], x[4 * half + 2], x[4 * half + 3]}};
-            ptx::store_shared(&shared.tile[row][Split::first_channel() + 4 * half], four);
-          }
-        });
-    ptx::block_sync();
-  }
-
-  /// Mean of every channel (zeros without demean).
-  VC_DEVICE void find_means() {
-    constexpr int kParts = kThreads / kDim, kPartRows = kTileRows / kParts;
-    const int channel = ptx::thread_index() % kDim, part = ptx::thread_index() / kDim;
-    float sum = 0.0f;
-    if (p.demean) {
-      for (int r = part * kPartRows; r < (part + 1) * kPartRows; ++r) {
-        sum =
-            numerics::block_mean_accumulate(sum, ptx::load_shared<float>(&shared.tile[r][channel]));
-      }
-    }
-    ptx::store_shared(&shared.partial[ptx::thread_index()], sum);
-    ptx::block_sync();
-    if (part == 0) {
-      for (int i = 1; i < kParts; ++i) {
-        sum += ptx::load_shared<float>(&shared.partial[i * kDim + channel]);
-      }
-      ptx::store_shared(&shared.mean[channel],
-                        numerics::bf16_to_float(numerics::block_mean_finish(sum, valid)));
-    }
-    ptx::block_sync();
+    is_last = left <= kTileRows;
   }
 };
 
 /// A residual this far below the mean is not worth a smaller scale.
 inline constexpr float kLeastResidual = 5.9604644775390625e-8f;  // 2^-24
 
-/// First pass: the largest residual of every channel.
-template <int kDim>
-struct ValueMaximumKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 3;
+/// First pass: block means, and the largest residual of every channel. It is that of the largest or
+/// of the smallest value, rounding being monotone, so that a value is looked at once.
+template <int kDim, class Source>
+struct ValueStatisticsKernel {
+  static constexpr int kThreads = 256, kBlocksPerSm = kIsPacked<Source> ? 3 : 2;
   using Params = ValueParams;
-  using SharedStorage = ValueStorage<kDim>;
+  using Split = RowSplit<kDim, kThreads>;
+  struct SharedStorage {
+    alignas(16) float sum[Split::kBlockRows][kDim];
+    alignas(16) float most[Split::kBlockRows][kDim];
+    alignas(16) float least[Split::kBlockRows][kDim];
+  };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    ValueTile<kDim> tile(p, shared);
+    const ValueTile tile(p, /*backwards=*/false);
     if (tile.valid == 0) return;
-    tile.load();
-    tile.find_means();
-    constexpr int kParts = kThreads / kDim;
-    const int channel = ptx::thread_index() % kDim, part = ptx::thread_index() / kDim;
-    const float mean = ptx::load_shared<float>(&shared.mean[channel]);
-    float most = 0.0f;
-    for (int r = part; r < tile.valid; r += kParts) {
-      const float x = ptx::load_shared<float>(&shared.tile[r][channel]);
-      most = numerics::abs_max(most, numerics::block_residual(x, mean));
+    Channels sum = {}, most, least;
+    VC_UNROLL
+    for (int c = 0; c < kPacket; ++c) {
+      most[c] = -numerics::infinity();
+      least[c] = numerics::infinity();
     }
+    for_each_row<Split, Source, kIsPacked<Source> ? kDim / 16 : 2>(
+        p.v, tile.rows, [&](int row, const Channels& x) {
+          if (row >= tile.valid) return;
+          VC_UNROLL
+          for (int c = 0; c < kPacket; ++c) {
+            sum[c] = numerics::block_mean_accumulate(sum[c], x[c]);
+            most[c] = numerics::max_nan(most[c], x[c]);
+            least[c] = numerics::min_nan(least[c], x[c]);
+          }
+        });
+    VC_UNROLL
+    for (int half = 0; half < kPacket; half += 4) {
+      store_four(&shared.sum[Split::row(0)][Split::first_channel() + half], sum, half);
+      store_four(&shared.most[Split::row(0)][Split::first_channel() + half], most, half);
+      store_four(&shared.least[Split::row(0)][Split::first_channel() + half], least, half);
+    }
+    ptx::block_sync();
+    if (ptx::thread_index() < kDim) finish(p, tile, shared, ptx::thread_index());
+  }
+
+ private:
+  VC_DEVICE static void store_four(float* to, const Channels& x, int first) {
+    ptx::store_shared(to, ptx::Vec<float, 4>{{x[first], x[first + 1], x[first + 2], x[first + 3]}});
+  }
+
+  VC_DEVICE static void finish(const Params& p, const ValueTile& tile, const SharedStorage& shared,
+                               int channel) {
+    float sum = 0.0f, most = -numerics::infinity(), least = numerics::infinity();
+    for (int r = 0; r < Split::kBlockRows; ++r) {
+      sum += ptx::load_shared<float>(&shared.sum[r][channel]);
+      most = numerics::max_nan(most, ptx::load_shared<float>(&shared.most[r][channel]));
+      least = numerics::min_nan(least, ptx::load_shared<float>(&shared.least[r][channel]));
+    }
+    const float block_mean = p.demean ? numerics::block_mean_exact(sum, tile.valid) : 0.0f;
+    ptx::store_global(p.block_mean + (tile.kv_head * p.tiles + tile.index) * kDim + channel,
+                      block_mean);
+    const float mean = numerics::bf16_to_float(numerics::block_mean_round(block_mean));
     // The mean is restored in units of the scale: a channel of equal values must not overflow it.
-    most = numerics::abs_max(most, numerics::mul_rn(mean, kLeastResidual));
-    ptx::atomic_max(p.maximum + tile.kv_head * kDim + channel, numerics::float_bits(most));
+    float residual = numerics::abs_max(0.0f, numerics::mul_rn(mean, kLeastResidual));
+    residual = numerics::abs_max(residual, numerics::block_residual(most, mean));
+    residual = numerics::abs_max(residual, numerics::block_residual(least, mean));
+    ptx::atomic_max(p.maximum + tile.kv_head * kDim + channel, numerics::float_bits(residual));
   }
 };
 
 /// Second pass: codes and means.
-template <int kDim>
+template <int kDim, class Source>
 struct QuantizeValuesKernel {
-  static constexpr int kThreads = prepare::kThreads, kBlocksPerSm = 2;
+  static constexpr int kThreads = 256, kBlocksPerSm = kIsPacked<Source> ? 4 : 2;
   static constexpr int kMeanGroup = sm90::kMeanGroup;
   using Params = ValueParams;
-  using SharedStorage = QuantizeStorage<kDim>;
+  struct SharedStorage {
+    Tile<kDim, Source> tile;
+    alignas(16) std::uint8_t image[kDim * kTileRows];
+    float mean[kDim], inverse[kDim];
+    float decoded[kDim];  ///< per channel, the sum of what its codes stand for
+  };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    ValueTile<kDim> tile(p, shared);
+    const ValueTile tile(p, /*backwards=*/true);
     if (tile.valid == 0) return;
-    tile.load();
-    tile.find_means();
+    shared.tile.template load<kThreads>(p.v, tile.rows);
     const int thread = ptx::thread_index();
+    float block_mean = 0.0f;
     if (thread < kDim) {
       const std::int64_t at = tile.kv_head * kDim + thread;
       const auto bits = ptx::load_global<std::uint32_t>(p.maximum + at);
       const numerics::QuantScale scale = numerics::e4m3_scale(numerics::bits_float(bits));
-      ptx::store_shared(&shared.inverse[thread], scale.inverse);
       if (tile.index == 0) ptx::store_global(p.scale + at, scale.scale);
+      block_mean = ptx::load_global_constant<float>(
+          p.block_mean + (tile.kv_head * p.tiles + tile.index) * kDim + thread);
+      ptx::store_shared(&shared.inverse[thread], scale.inverse);
+      ptx::store_shared(&shared.mean[thread],
+                        numerics::bf16_to_float(numerics::block_mean_round(block_mean)));
     }
-    ptx::block_sync();
-    constexpr int kWarps = kThreads / ptx::kWarpSize;
-    for (int first = thread / ptx::kWarpSize * kPacket; first < kDim; first += kWarps * kPacket) {
-      quantize(tile, shared, first);
+    shared.tile.wait();
+    constexpr int kStep = kThreads / ptx::kWarpSize * kPacket;
+    for (int first = thread / ptx::kWarpSize * kPacket; first < kDim; first += kStep) {
+      if (tile.valid == kTileRows) {
+        quantize<false>(shared, first, kTileRows);
+      } else {
+        quantize<true>(shared, first, tile.valid);
+      }
     }
-    ptx::block_sync();
-    std::uint8_t* image = p.image + (tile.kv_head * p.tiles + tile.index) * (kDim * kTileRows);
-    for (int i = thread; i < kDim * kTileRows / 16; i += kThreads) {
-      ptx::store_global(image + 16 * i,
-                        ptx::load_shared<ptx::Vec<std::uint32_t, 4>>(&shared.image[16 * i]));
-    }
-    const bool last = (tile.index + 1) * kTileRows >= tile.count;
-    store_means(tile, shared, last);
-    if (last && tile.head == 0) store_ones(tile);
+    store_image(p.image + (tile.kv_head * p.tiles + tile.index) * (kDim * kTileRows), shared.image,
+                kDim * kTileRows);
+    if (thread < kDim) store_means(p, tile, shared, block_mean);
+    if (tile.is_last && tile.rows.head == 0) store_ones(p, tile);
   }
 
  private:
-  /// Eight channels of the whole tile by one warp: a lane takes the four tokens of one word.
-  VC_DEVICE static void quantize(const ValueTile<kDim>& tile, SharedStorage& shared, int first) {
-    const int lane = ptx::lane_index();
-    // Slots 4 lane .. 4 lane + 3: tokens base + {0, 1, 8, 9}.
-    const int base = (lane >> 3) * 32 + ((lane >> 2) & 1) * 16 + (lane & 3) * 2;
-    float scaled[4][kPacket];
+  /// Eight channels of the tile by one warp, 32 tokens at a time: lane 4g + t has channel g.
+  template <bool kPartial>
+  VC_DEVICE static void quantize(SharedStorage& shared, int first, int valid) {
+    const int lane = ptx::lane_index(), channel = first + lane / 4;
+    const float mean = ptx::load_shared<float>(&shared.mean[channel]);
+    const float inverse = ptx::load_shared<float>(&shared.inverse[channel]);
+    constexpr std::uint32_t kOnes[4] = {0x3C003C00u, 0x3C003C00u, 0x3C003C00u, 0x3C003C00u};
+    float sums[4] = {};
     VC_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int channel = first + 4 * half;
-      const auto mean = ptx::load_shared<ptx::Vec<float, 4>>(&shared.mean[channel]);
-      const auto inverse = ptx::load_shared<ptx::Vec<float, 4>>(&shared.inverse[channel]);
+    for (int token = 0; token < kTileRows; token += 32) {
+      float x[8];
+      shared.tile.read_columns(token, first, x);
       VC_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const int token = base + (i >> 1) * 8 + (i & 1);
-        const auto x = ptx::load_shared<ptx::Vec<float, 4>>(&shared.tile[token][channel]);
-        VC_UNROLL
-        for (int c = 0; c < 4; ++c) {
-          const float residual = numerics::block_residual(x[c], mean[c]);
-          scaled[i][4 * half + c] = numerics::mul_rn(residual, inverse[c]);
-        }
+      for (int i = 0; i < 8; ++i) {
+        x[i] = numerics::mul_rn(numerics::block_residual(x[i], mean), inverse);
+        if (kPartial && token + 8 * (i / 2) + 2 * (lane % 4) + i % 2 >= valid) x[i] = 0.0f;
+      }
+      VC_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const std::uint16_t lo = ptx::e4m3x2_from_floats(x[4 * half], x[4 * half + 1]);
+        const std::uint16_t hi = ptx::e4m3x2_from_floats(x[4 * half + 2], x[4 * half + 3]);
+        // The four tokens of a slot's word.
+        const int at = sm90::value_offset(channel, token + 16 * half + 2 * (lane % 4));
+        ptx::store_shared(&shared.image[at],
+                          static_cast<std::uint32_t>(lo) | static_cast<std::uint32_t>(hi) << 16);
+        const std::uint32_t decoded[2] = {ptx::f16x2_from_e4m3x2(lo), ptx::f16x2_from_e4m3x2(hi)};
+        ptx::mma_f16(sums, kOnes, decoded);
       }
     }
-    if (tile.valid < kTileRows) clear_padding(scaled, base, tile.valid);
-    float error[kPacket];
-    VC_UNROLL
-    for (int c = 0; c < kPacket; ++c) {
-      const std::uint16_t lo = ptx::e4m3x2_from_floats(scaled[0][c], scaled[1][c]);
-      const std::uint16_t hi = ptx::e4m3x2_from_floats(scaled[2][c], scaled[3][c]);
-      const int channel = first + c, slot = 4 * lane;
-      ptx::store_shared(
-          &shared.image[channel * 128 + (((slot >> 4) ^ (channel & 7)) << 4) + (slot & 15)],
-          static_cast<std::uint32_t>(lo) | static_cast<std::uint32_t>(hi) << 16);
-      error[c] = rounding_error(scaled[0][c], scaled[1][c], lo) +
-                 rounding_error(scaled[2][c], scaled[3][c], hi);
-    }
-    if (tile.p.demean && tile.p.refit) refit(tile, shared, first, error);
-  }
-
-  VC_DEVICE static void clear_padding(float (&scaled)[4][kPacket], int base, int valid) {
-    VC_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      if (base + (i >> 1) * 8 + (i & 1) < valid) continue;
-      VC_UNROLL
-      for (int c = 0; c < kPacket; ++c) scaled[i][c] = 0.0f;
+    if (lane < 4) {
+      ptx::store_shared(&shared.decoded[first + 2 * lane], sums[0]);
+      ptx::store_shared(&shared.decoded[first + 2 * lane + 1], sums[1]);
     }
   }
 
-  /// What two codes are short of two values.
-  VC_DEVICE static float rounding_error(float a, float b, std::uint16_t codes) {
-    const std::uint32_t decoded = ptx::f16x2_from_e4m3x2(codes);
-    return (a - ptx::float_from_f16(static_cast<std::uint16_t>(decoded & 0xFFFFu))) +
-           (b - ptx::float_from_f16(static_cast<std::uint16_t>(decoded >> 16)));
-  }
-
-  /// Adds the mean rounding error of a block to its mean, in units of the channel's scale. Each
-  /// exchange halves the channels a lane sums for, until four lanes share one.
-  VC_DEVICE static void refit(const ValueTile<kDim>& tile, SharedStorage& shared, int first,
-                              float (&error)[kPacket]) {
-    const int lane = ptx::lane_index();
-    VC_UNROLL
-    for (int left = kPacket / 2, bit = 16; left > 0; left /= 2, bit /= 2) {
-      const bool upper = (lane & bit) != 0;
-      VC_UNROLL
-      for (int c = 0; c < left; ++c) {
-        const float kept = upper ? error[c + left] : error[c];
-        const float sent = upper ? error[c] : error[c + left];
-        error[c] = kept + ptx::shuffle_xor(sent, bit);
-      }
-    }
-    float sum = error[0];
-    sum += ptx::shuffle_xor(sum, 2);
-    sum += ptx::shuffle_xor(sum, 1);
-    if ((lane & 3) == 0) {
-      ptx::store_shared(&shared.partial[first + (lane >> 2)], sum / static_cast<float>(tile.valid));
-    }
-  }
-
-  /// Means in units of the channel's scale, as the tf32 product takes them; zero behind the last
-  /// tile of a group that is not full.
-  VC_DEVICE static void store_means(const ValueTile<kDim>& tile, SharedStorage& shared, bool last) {
+  /// This thread's channel of the means, in units of the channel's scale, as the tf32 product takes
+  /// them; zero behind the last tile of a group that is not full. With refit, what the codes decode
+  /// to has the mean that the values had.
+  VC_DEVICE static void store_means(const Params& p, const ValueTile& tile,
+                                    const SharedStorage& shared, float block_mean) {
     const int channel = ptx::thread_index();
-    if (channel >= kDim) return;
     const int group = tile.index / kMeanGroup, slot = tile.index % kMeanGroup;
-    float* means = tile.p.means +
-                   (tile.kv_head * tile.p.mean_groups + group) * std::int64_t{kMeanGroup * kDim};
+    float* means =
+        p.means + (tile.kv_head * p.mean_groups + group) * std::int64_t{kMeanGroup * kDim};
     float mean = 0.0f;
-    if (tile.p.demean) {
+    if (p.demean) {
       const float inverse = ptx::load_shared<float>(&shared.inverse[channel]);
-      mean = numerics::mul_rn(ptx::load_shared<float>(&shared.mean[channel]), inverse);
-      if (tile.p.refit) mean += ptx::load_shared<float>(&shared.partial[channel]);
+      if (p.refit) {
+        mean = numerics::mul_rn(block_mean, inverse) -
+               ptx::load_shared<float>(&shared.decoded[channel]) / static_cast<float>(tile.valid);
+      } else {
+        mean = numerics::mul_rn(ptx::load_shared<float>(&shared.mean[channel]), inverse);
+      }
     }
-    const int end = last ? kMeanGroup : slot + 1;
+    const int end = tile.is_last ? kMeanGroup : slot + 1;
     for (int s = slot; s < end; ++s) {
       ptx::store_global(means + sm90::mean_offset(channel, s),
                         s == slot ? numerics::tf32_round_away(mean) : 0.0f);
     }
   }
 
-  VC_DEVICE static void store_ones(const ValueTile<kDim>& tile) {
-    std::uint8_t* ones = tile.p.ones + std::int64_t{tile.batch} * sm90::kOnesBytes;
+  VC_DEVICE static void store_ones(const Params& p, const ValueTile& tile) {
+    std::uint8_t* ones = p.ones + std::int64_t{tile.rows.batch} * sm90::kOnesBytes;
     for (int i = ptx::thread_index(); i < sm90::kOnesBytes; i += kThreads) {
       const int row = i / kTileRows, token = i % kTileRows;
       const std::uint8_t value = token < tile.valid ? sm90::kE4m3One : std::uint8_t{0};
