@@ -272,6 +272,12 @@ def test_sdpa_hands_back_what_it_cannot_do_and_says_so_once(tensors, reason, cal
     assert any(reason in key for key in vcattn.backend_in_use())
 
 
+def test_sdpa_refuses_dropout(tensors):
+    q = tensors(1, 2, 9, 32)
+    with pytest.raises(NotImplementedError, match=r"dropout_p: 0\.1"):
+        vcattn.sdpa(q, q, q, dropout_p=0.1)
+
+
 def test_sdpa_keeps_torch_s_causal_alignment(tensors):
     q, k, v = tensors(1, 2, 9, 32), tensors(1, 2, 20, 32), tensors(1, 2, 20, 32)
     with pytest.warns(UserWarning, match="top-left"):
