@@ -17,12 +17,13 @@ enum class QkFormat : std::uint8_t {
   kNvfp4,  ///< E2M1 with one E4M3 scale per 16 elements of d
 };
 
-/// The form in which the scores of an INT8 product reach the encoder of P (other products:
-/// float32).
+/// The form in which scores reach the encoder of P. What a Hopper kernel takes depends on the
+/// product; both of its forms need one scale per query and one per head of keys, and mean float32
+/// for any other product.
 enum class ScoreFormat : std::uint8_t {
   kFloat,   ///< float32
-  kWindow,  ///< 16 bits of the product and one multiplier per query row, which is what a Hopper
-            ///< kernel takes; see numerics/score_window.h. Needs one K scale per head.
+  kWindow,  ///< INT8: 16 bits of the product and one multiplier per query, numerics/score_window.h
+  kHalf,    ///< E4M3: accumulated in binary16, numerics/score_half.h
 };
 
 /// How a probability tile enters the product with V.

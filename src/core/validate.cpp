@@ -171,12 +171,12 @@ void check_recipe(const Recipe& r) {
   if (!(r.p_top >= 1.0F && r.p_top <= 126.0F))
     fail("recipe.p_top", "{} (supported: 1 to 126)", r.p_top);
   if (!(std::abs(r.p_beta) <= 4.0F)) fail("recipe.p_beta", "{} (supported: -4 to 4)", r.p_beta);
-  const bool windowed = r.qk == QkFormat::kInt8 && r.scores == ScoreFormat::kWindow;
-  if (windowed && (r.q_scale_rows != 1 || r.k_scale_rows != 0)) {
+  const ScoreFormat scores = effective_scores(r);
+  if (scores != ScoreFormat::kFloat && (r.q_scale_rows != 1 || r.k_scale_rows != 0)) {
     fail("recipe.scores",
-         "window with q_scale_rows {} and k_scale_rows {} (supported: 1 and 0, one scale per query "
-         "and one per head of keys; or scores float with any)",
-         r.q_scale_rows, r.k_scale_rows);
+         "{} with q_scale_rows {} and k_scale_rows {} (supported: 1 and 0, one scale per query and "
+         "one per head of keys; or scores float with any)",
+         scores == ScoreFormat::kWindow ? "window" : "half", r.q_scale_rows, r.k_scale_rows);
   }
   if (fp8_p && r.v == VFormat::kNvfp4) {
     fail("recipe.v", "nvfp4 values need nvfp4 or float probabilities, one MMA takes one format");
@@ -191,6 +191,12 @@ void check_recipe(const Recipe& r) {
 float effective_scale(const Arguments& arguments) {
   if (arguments.scale) return *arguments.scale;
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(arguments.q.dim())));
+}
+
+ScoreFormat effective_scores(const Recipe& recipe) {
+  const bool fits = (recipe.scores == ScoreFormat::kWindow && recipe.qk == QkFormat::kInt8) ||
+                    (recipe.scores == ScoreFormat::kHalf && recipe.qk == QkFormat::kE4M3);
+  return fits ? recipe.scores : ScoreFormat::kFloat;
 }
 
 void validate(const Arguments& a, const Recipe& recipe) {

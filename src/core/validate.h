@@ -21,6 +21,10 @@ constexpr std::int64_t padded_dim(std::int64_t d) {
 /// The scale the call uses: the one given, or d^-0.5.
 float effective_scale(const Arguments& arguments);
 
+/// The form in which a recipe's scores reach the encoder of P: kFloat unless the product is the one
+/// that `scores` is made for.
+ScoreFormat effective_scores(const Recipe& recipe);
+
 /// Throws Error naming the first argument that is wrong, what was given and what is supported.
 /// Reads key lengths and segment offsets only where they lie in host memory.
 void validate(const Arguments& arguments, const Recipe& recipe);

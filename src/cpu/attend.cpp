@@ -4,12 +4,14 @@
 #include <array>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "core/element.h"
 #include "core/validate.h"
 #include "cpu/tile.h"
 #include "vcattn/numerics/exp_cast.h"
 #include "vcattn/numerics/online_softmax.h"
+#include "vcattn/numerics/score_half.h"
 #include "vcattn/numerics/score_window.h"
 
 namespace vcattn::cpu {
@@ -37,7 +39,7 @@ class RowBlock {
         first_(first),
         count_(std::min(kBlockQueries, context.entry.q_count - first)),
         dim_(queries.operand.values.dim),
-        windowed_(is_windowed(context.recipe)),
+        form_(effective_scores(context.recipe)),
         codes_per_score_(codes_per_score(context.arguments)),
         scores_(static_cast<std::size_t>(count_ * kTileKeys)),
         products_(static_cast<std::size_t>(count_ * dim_)),
@@ -49,8 +51,9 @@ class RowBlock {
 
   void add_tile(std::int64_t tile) {
     const float* q = queries_.operand.values.row(first_);
-    matmul(q, kv_.k_tiles.data() + tile * dim_ * kTileKeys, scores_.data(), count_, dim_,
-           kTileKeys);
+    const auto product = form_ == ScoreFormat::kHalf ? matmul_half : matmul;
+    product(q, kv_.k_tiles.data() + tile * dim_ * kTileKeys, scores_.data(), count_, dim_,
+            kTileKeys);
     const bool has_block_mean = queries_.block_means.count > 0;
     if (has_block_mean) score_block_mean(tile);
     const bool partial = (tile + 1) * kTileKeys > kv_.count();
@@ -62,12 +65,13 @@ class RowBlock {
     for (std::int64_t r = 0; r < count_; ++r) {
       if (biased) fill_bias(r, tile);
       const float row_scale = queries_.operand.row_scales[first_ + r];
-      const float alpha = windowed_ ? row_scale : row_scale * codes_per_score_;
-      if (windowed_) window_scores(scores_.data() + r * kTileKeys);
-      const RowMax max =
-          scale_scores(scores_.data() + r * kTileKeys, alpha,
-                       (windowed_ ? ones_.data() : kv_.key_scales.data() + tile * kTileKeys),
-                       biased ? bias_.data() : nullptr);
+      // Scores of the other forms need no scale of the keys, nor the softmax's.
+      const bool plain = form_ == ScoreFormat::kFloat;
+      if (form_ == ScoreFormat::kWindow) window_scores(scores_.data() + r * kTileKeys);
+      const RowMax max = scale_scores(
+          scores_.data() + r * kTileKeys, plain ? row_scale * codes_per_score_ : row_scale,
+          plain ? kv_.key_scales.data() + tile * kTileKeys : ones_.data(),
+          biased ? bias_.data() : nullptr);
       if (max.non_finite) non_finite_[r] = true;
       encode(r, max.value, row_sums[r], steps[r]);
     }
@@ -96,7 +100,7 @@ class RowBlock {
       }
       if (!a.lse) continue;
       float lse = numerics::softmax_lse(state, log_scale(context_.recipe));
-      if (windowed_) {
+      if (form_ == ScoreFormat::kWindow) {
         // Windowed scores are rounded down, by half a unit on average.
         lse += 0.5F * queries_.operand.row_scales[first_ + r] / numerics::kCodesPerNat;
       }
@@ -144,6 +148,7 @@ class RowBlock {
   struct TileReference {
     float score;         ///< in code units; the probability of this score is the format's largest
     float at_reference;  ///< ExpCast: the code of that score
+    std::optional<float> half_offset = std::nullopt;  ///< ExpCast in binary16
   };
 
   TileReference reference_of(std::int64_t r, float tile_max) const {
@@ -152,15 +157,20 @@ class RowBlock {
     if (recipe.p_reference == PReference::kRunning) {
       return {std::max(states_[r].m * numerics::kCodesPerOctave, tile_max), nominal};
     }
-    if (!windowed_ || recipe.p != PFormat::kExpCast || nominal != 126.0F) {
+    if (form_ == ScoreFormat::kFloat || recipe.p != PFormat::kExpCast || nominal != 126.0F) {
       return {tile_max, nominal};
     }
-    // Code 0 is a whole number of units below the maximum, which 126 codes are up to rounding.
     // Where keys are centred and all visible, a row's scores sum to zero and its maximum is not
     // negative: the kernel starts its search there.
-    const auto window = numerics::score_window(queries_.operand.row_scales[first_ + r]);
     const bool centred = recipe.k_mean && !has_bias(context_.arguments);
-    return {centred ? std::max(tile_max, 0.0F) : tile_max, numerics::window_top_code(window)};
+    const float most = centred ? std::max(tile_max, 0.0F) : tile_max;
+    if (form_ == ScoreFormat::kHalf) {
+      const float offset = numerics::score_half_offset(most);
+      return {nominal - offset / numerics::kScoreHalfSlope, nominal, offset};
+    }
+    // Code 0 is a whole number of units below the maximum, which 126 codes are up to rounding.
+    const auto window = numerics::score_window(queries_.operand.row_scales[first_ + r]);
+    return {most, numerics::window_top_code(window)};
   }
 
   /// Scores of row r -> probabilities; updates the row's softmax state.
@@ -173,7 +183,7 @@ class RowBlock {
       step = numerics::softmax_update(states_[r], kHidden, 0.0F);
       return;
     }
-    const auto [reference, at_reference] = reference_of(r, tile_max);
+    const auto [reference, at_reference, half_offset] = reference_of(r, tile_max);
     float shift = 0.0F;
     switch (recipe.p) {
       case PFormat::kFloat:
@@ -183,7 +193,8 @@ class RowBlock {
         row_sum = exponentiate_e4m3(row, reference);
         break;
       case PFormat::kExpCast:
-        row_sum = exp_cast(row, reference, at_reference);
+        row_sum =
+            half_offset ? exp_cast_half(row, *half_offset) : exp_cast(row, reference, at_reference);
         shift = recipe.p_top + recipe.p_beta - at_reference;
         break;
       case PFormat::kNvfp4:
@@ -199,7 +210,7 @@ class RowBlock {
   const Queries& queries_;
   const KeyValues& kv_;
   std::int64_t first_, count_, dim_;
-  bool windowed_;
+  ScoreFormat form_;  ///< of the scores
   float codes_per_score_;
   std::vector<float> scores_, products_, accumulator_;
   std::vector<numerics::SoftmaxState> states_;
@@ -208,10 +219,6 @@ class RowBlock {
 };
 
 }  // namespace
-
-bool is_windowed(const Recipe& recipe) {
-  return recipe.qk == QkFormat::kInt8 && recipe.scores == ScoreFormat::kWindow;
-}
 
 float codes_per_score(const Arguments& arguments) {
   return effective_scale(arguments) * numerics::kCodesPerNat;

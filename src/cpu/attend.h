@@ -45,9 +45,6 @@ struct AttendContext {
   std::int64_t q_head;
 };
 
-/// Whether scores are windowed: they are INT8 products and the recipe wants it.
-bool is_windowed(const Recipe& recipe);
-
 /// Code units (1/8 octave) per unit of q . k.
 float codes_per_score(const Arguments& arguments);
 

@@ -161,12 +161,30 @@ KeyValues prepare_keys_and_values(const Plan& plan, const Entry& entry, std::int
     kv.key_means = block_means(keys);
     subtract_block_means(keys, kv.key_means);
   }
-  const QkOperand operand = quantize_rows(keys, recipe.qk, recipe.k_scale_rows, recipe.nvfp4_scale);
+  const QkOperand operand =
+      effective_scores(recipe) == ScoreFormat::kHalf
+          ? quantize_keys_half(keys)
+          : quantize_rows(keys, recipe.qk, recipe.k_scale_rows, recipe.nvfp4_scale);
   kv.k_tiles = transposed_tiles(operand.values);
   kv.key_scales = operand.row_scales;
   kv.key_scales.resize(kv.k_tiles.size() / static_cast<std::size_t>(dim), 1.0F);
   if (recipe.q_block_mean) kv.smoothed_k_tiles = transposed_tiles(keys);
   return kv;
+}
+
+QkOperand quantize_queries(const Arguments& a, const Recipe& recipe, const Rows& rows,
+                           const KeyValues& kv) {
+  // Without keys there is no scale of theirs to go by, and nothing to score.
+  const ScoreFormat scores = kv.count() > 0 ? effective_scores(recipe) : ScoreFormat::kFloat;
+  switch (scores) {
+    case ScoreFormat::kWindow:
+      return quantize_rows_windowed(rows, codes_per_score(a), kv.key_scales[0]);
+    case ScoreFormat::kHalf:
+      return quantize_queries_half(rows, codes_per_score(a), kv.key_scales[0]);
+    case ScoreFormat::kFloat:
+      break;
+  }
+  return quantize_rows(rows, recipe.qk, recipe.q_scale_rows, recipe.nvfp4_scale);
 }
 
 Queries prepare_queries(const Plan& plan, const Entry& entry, std::int64_t q_head,
@@ -189,9 +207,7 @@ Queries prepare_queries(const Plan& plan, const Entry& entry, std::int64_t q_hea
     queries.block_means = block_means(rows);
     subtract_block_means(rows, queries.block_means);
   }
-  queries.operand = is_windowed(recipe) && kv.count() > 0
-                        ? quantize_rows_windowed(rows, codes_per_score(a), kv.key_scales[0])
-                        : quantize_rows(rows, recipe.qk, recipe.q_scale_rows, recipe.nvfp4_scale);
+  queries.operand = quantize_queries(a, recipe, rows, kv);
   return queries;
 }
 

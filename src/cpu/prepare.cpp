@@ -9,6 +9,7 @@
 #include "vcattn/numerics/block_scale.h"
 #include "vcattn/numerics/hadamard.h"
 #include "vcattn/numerics/quantizer.h"
+#include "vcattn/numerics/score_half.h"
 #include "vcattn/numerics/score_window.h"
 #include "vcattn/numerics/v_smooth.h"
 
@@ -206,6 +207,34 @@ QkOperand quantize_rows_windowed(const Rows& rows, float codes_per_score, float 
     out.row_scales[i] = multiplier;
     const float inverse = numerics::window_q_inverse(multiplier, codes_per_score, k_scale);
     quantize_row(rows, i, QkFormat::kInt8, {multiplier, inverse}, out);
+  });
+  return out;
+}
+
+QkOperand quantize_keys_half(const Rows& rows) {
+  QkOperand out;
+  out.values = Rows(rows.count, rows.dim);
+  out.codes.resize(rows.data.size());
+  const numerics::QuantScale scale =
+      numerics::score_half_key_scale(rows_abs_max(rows, 0, rows.count));
+  out.row_scales.assign(static_cast<std::size_t>(rows.count), scale.scale);
+  parallel_for(std::int64_t{0}, rows.count,
+               [&](std::int64_t i) { quantize_row(rows, i, QkFormat::kE4M3, scale, out); });
+  return out;
+}
+
+QkOperand quantize_queries_half(const Rows& rows, float codes_per_score, float k_scale) {
+  QkOperand out;
+  out.values = Rows(rows.count, rows.dim);
+  out.codes.resize(rows.data.size());
+  out.row_scales.resize(static_cast<std::size_t>(rows.count));
+  parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
+    const float largest = rows_abs_max(rows, i, i + 1);
+    const float factor =
+        numerics::score_half_query_factor(largest, std::abs(codes_per_score), k_scale);
+    const bool finite = numerics::is_finite(largest) && numerics::is_finite(factor);
+    out.row_scales[i] = finite ? 1.0F : numerics::quiet_nan();
+    quantize_row(rows, i, QkFormat::kE4M3, {1.0F, std::copysign(factor, codes_per_score)}, out);
   });
   return out;
 }

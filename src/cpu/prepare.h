@@ -51,6 +51,14 @@ QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows, Nvfp4
 /// @param codes_per_score  code units per unit of q . k; its sign is folded into the codes
 QkOperand quantize_rows_windowed(const Rows& rows, float codes_per_score, float k_scale);
 
+/// K for ScoreFormat::kHalf: E4M3, one scale for all rows (numerics/score_half.h).
+QkOperand quantize_keys_half(const Rows& rows);
+
+/// Q for ScoreFormat::kHalf: E4M3, scaled so that products with keys of scale `k_scale` are in
+/// codes; `row_scales` are 1, or NaN for a row that is not finite.
+/// @param codes_per_score  code units per unit of q . k
+QkOperand quantize_queries_half(const Rows& rows, float codes_per_score, float k_scale);
+
 /// Means of consecutive blocks of 128 rows, rounded to bfloat16: ceil(count / 128) x dim.
 Rows block_means(const Rows& rows);
 

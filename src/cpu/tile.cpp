@@ -4,6 +4,7 @@
 
 #include "vcattn/numerics/block_scale.h"
 #include "vcattn/numerics/exp_cast.h"
+#include "vcattn/numerics/score_half.h"
 #include "vcattn/numerics/score_window.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -23,8 +24,29 @@ const hn::RebindToSigned<D> kI;
 
 inline std::int64_t lanes() { return static_cast<std::int64_t>(hn::Lanes(kD)); }
 
-/// kRows x (kVectors * lanes) of c: the accumulators stay in registers over all of k.
-template <int kRows, int kVectors>
+/// numerics::f16_round, lane by lane.
+V round_f16(V x) {
+  const V magnitude = hn::Abs(x);
+  const auto bits = hn::BitCast(kI, magnitude);
+  const auto odd = hn::And(hn::ShiftRight<13>(bits), hn::Set(kI, 1));
+  const auto rounded = hn::Add(bits, hn::Add(hn::Set(kI, 0xFFF), odd));
+  const V normal = hn::BitCast(kD, hn::ShiftLeft<13>(hn::ShiftRight<13>(rounded)));
+  // Below 2^-14 the unit is 2^-24, which is the ulp of 0.5.
+  const V half = hn::Set(kD, 0.5F);
+  const V subnormal = hn::Sub(hn::Add(magnitude, half), half);
+  const V finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(kD, 0x1p-14F)), subnormal, normal);
+  const V infinity = hn::Set(kD, std::numeric_limits<float>::infinity());
+  const V value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(kD, 65520.0F)), finite,
+                                 hn::Mul(magnitude, infinity));  // NaN stays NaN
+  return hn::CopySign(value, x);
+}
+
+/// Channels of one step of the tensor core's E4M3 product.
+constexpr std::int64_t kHalfStep = 32;
+
+/// kRows x (kVectors * lanes) of c: the accumulators stay in registers over all of k. kHalf: they
+/// are rounded to binary16 after every step.
+template <int kRows, int kVectors, bool kHalf>
 void matmul_block(const float* a, const float* b, float* c, std::int64_t k, std::int64_t n) {
   V sum[kRows][kVectors];
   for (auto& row : sum) {
@@ -37,14 +59,20 @@ void matmul_block(const float* a, const float* b, float* c, std::int64_t k, std:
       const V left = hn::Set(kD, a[r * k + i]);
       for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(left, right[v], sum[r][v]);
     }
+    if (kHalf && (i + 1) % kHalfStep == 0) {
+      for (auto& row : sum) {
+        for (V& x : row) x = round_f16(x);
+      }
+    }
   }
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], kD, c + r * n + v * lanes());
   }
 }
 
-void matmul(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k,
-            std::int64_t n) {
+template <bool kHalf>
+void matmul_by_blocks(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k,
+                      std::int64_t n) {
   // 16 accumulators want 32 registers, which only the 512-bit instruction sets have.
   constexpr int kVectors = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
   constexpr int kRows = 4;
@@ -52,12 +80,22 @@ void matmul(const float* a, const float* b, float* c, std::int64_t m, std::int64
   for (std::int64_t column = 0; column < n; column += step) {
     std::int64_t row = 0;
     for (; row + kRows <= m; row += kRows) {
-      matmul_block<kRows, kVectors>(a + row * k, b + column, c + row * n + column, k, n);
+      matmul_block<kRows, kVectors, kHalf>(a + row * k, b + column, c + row * n + column, k, n);
     }
     for (; row < m; ++row) {
-      matmul_block<1, kVectors>(a + row * k, b + column, c + row * n + column, k, n);
+      matmul_block<1, kVectors, kHalf>(a + row * k, b + column, c + row * n + column, k, n);
     }
   }
+}
+
+void matmul(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k,
+            std::int64_t n) {
+  matmul_by_blocks<false>(a, b, c, m, k, n);
+}
+
+void matmul_half(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k,
+                 std::int64_t n) {
+  matmul_by_blocks<true>(a, b, c, m, k, n);
 }
 
 void window_scores(float* scores) {
@@ -140,16 +178,29 @@ float exponentiate_e4m3(float* scores, float reference) {
       scores, [&](V s) { return round_e4m3(hn::Mul(exp2(octaves_below(s, reference)), top)); });
 }
 
+/// The value of an ExpCast code, a whole number from 0 to 126.
+V decode_code(V code) {
+  const auto bits = hn::ShiftLeft<20>(hn::ConvertTo(kI, code));
+  const V normal = hn::BitCast(kD, hn::Add(bits, hn::Set(kI, (127 - 7) << 23)));
+  const V subnormal = hn::Mul(code, hn::Set(kD, numerics::kE4m3MinSubnormal));
+  return hn::IfThenElse(hn::Lt(code, hn::Set(kD, 8.0F)), subnormal, normal);
+}
+
 float exp_cast(float* scores, float reference, float at_reference) {
   const V reference_v = hn::Set(kD, reference), offset = hn::Set(kD, at_reference);
   const V top = hn::Set(kD, static_cast<float>(numerics::kE4m3MaxCode));
   return encode_row(scores, [&](V s) {
     const V t = hn::Max(hn::Add(hn::Sub(s, reference_v), offset), hn::Zero(kD));
-    const V code = hn::Min(hn::Round(t), top);
-    const auto bits = hn::ShiftLeft<20>(hn::ConvertTo(kI, code));
-    const V normal = hn::BitCast(kD, hn::Add(bits, hn::Set(kI, (127 - 7) << 23)));
-    const V subnormal = hn::Mul(code, hn::Set(kD, numerics::kE4m3MinSubnormal));
-    return hn::IfThenElse(hn::Lt(code, hn::Set(kD, 8.0F)), subnormal, normal);
+    return decode_code(hn::Min(hn::Round(t), top));
+  });
+}
+
+float exp_cast_half(float* scores, float offset) {
+  const V slope = hn::Set(kD, numerics::kScoreHalfSlope), offset_v = hn::Set(kD, offset);
+  const V top = hn::Set(kD, static_cast<float>(numerics::kE4m3MaxCode));
+  return encode_row(scores, [&](V s) {
+    const V y = hn::Max(round_f16(hn::MulAdd(s, slope, offset_v)), hn::Zero(kD));
+    return decode_code(hn::Min(hn::Round(hn::Mul(y, hn::Set(kD, 128.0F))), top));
   });
 }
 
@@ -205,11 +256,13 @@ HWY_AFTER_NAMESPACE();
 namespace vcattn::cpu {
 
 HWY_EXPORT(matmul);
+HWY_EXPORT(matmul_half);
 HWY_EXPORT(window_scores);
 HWY_EXPORT(scale_scores);
 HWY_EXPORT(exponentiate);
 HWY_EXPORT(exponentiate_e4m3);
 HWY_EXPORT(exp_cast);
+HWY_EXPORT(exp_cast_half);
 HWY_EXPORT(exponentiate_nvfp4);
 HWY_EXPORT(accumulate);
 HWY_EXPORT(target_name);
@@ -217,6 +270,11 @@ HWY_EXPORT(target_name);
 void matmul(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k,
             std::int64_t n) {
   HWY_DYNAMIC_DISPATCH(matmul)(a, b, c, m, k, n);
+}
+
+void matmul_half(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k,
+                 std::int64_t n) {
+  HWY_DYNAMIC_DISPATCH(matmul_half)(a, b, c, m, k, n);
 }
 
 void window_scores(float* scores) { HWY_DYNAMIC_DISPATCH(window_scores)(scores); }
@@ -235,6 +293,10 @@ float exponentiate_e4m3(float* scores, float reference) {
 
 float exp_cast(float* scores, float reference, float at_reference) {
   return HWY_DYNAMIC_DISPATCH(exp_cast)(scores, reference, at_reference);
+}
+
+float exp_cast_half(float* scores, float offset) {
+  return HWY_DYNAMIC_DISPATCH(exp_cast_half)(scores, offset);
 }
 
 float exponentiate_nvfp4(float* scores, float reference, float tile_max) {

@@ -19,6 +19,12 @@ inline constexpr std::int64_t kMatmulColumns = 64;
 void matmul(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k,
             std::int64_t n);
 
+/// matmul with the running sum rounded to binary16 after every 32 of k, as a Hopper tensor core
+/// with binary16 accumulators rounds it. (The core also cuts each product off 13 bits below the
+/// largest of a step, which is far below that rounding and is not modelled.)
+void matmul_half(const float* a, const float* b, float* c, std::int64_t m, std::int64_t k,
+                 std::int64_t n);
+
 /// scores <- floor(scores / 256) over one tile: numerics::window_score of exact INT8 products.
 void window_scores(float* scores);
 
@@ -40,6 +46,8 @@ float exponentiate(float* scores, float reference);
 float exponentiate_e4m3(float* scores, float reference);
 /// ExpCast: decode(numerics::exp_cast_code_below(s, reference, at_reference)).
 float exp_cast(float* scores, float reference, float at_reference);
+/// ExpCast of half-precision scores: decode(numerics::score_half_code(s, offset)).
+float exp_cast_half(float* scores, float offset);
 /// Two-level NVFP4: the row's largest probability goes to 448 * 6, then E2M1 with an E4M3 scale per
 /// 16 keys. `tile_max` is the largest score of the tile.
 float exponentiate_nvfp4(float* scores, float reference, float tile_max);

@@ -81,8 +81,8 @@ std::string refuses_recipe(const Recipe& r) {
   if (r.q_scale_rows != 1 || r.k_scale_rows != 0) {
     return "q_scale_rows must be 1 and k_scale_rows 0 (one scale per query row, one per K head)";
   }
-  if (r.qk == QkFormat::kInt8 && r.scores != ScoreFormat::kWindow) {
-    return "scores must be window for INT8 Q and K";
+  if (effective_scores(r) == ScoreFormat::kFloat) {
+    return "scores must be window for INT8 Q and K, half for E4M3";
   }
   if (!r.k_mean || !r.hadamard || r.k_tile_mean || r.q_block_mean) {
     return "k_mean and hadamard must be on, k_tile_mean and q_block_mean off";

@@ -22,11 +22,13 @@ std::string describe_qk(const Recipe& r) {
       return "Q and K enter the product in float32.";
     case QkFormat::kInt8:
       return fmt::format("Q and K are quantized to INT8: {}{}.", scales,
-                         r.scores == ScoreFormat::kWindow
+                         effective_scores(r) == ScoreFormat::kWindow
                              ? "; scores are 16 bits of the product and a multiplier per query"
                              : "");
     case QkFormat::kE4M3:
-      return fmt::format("Q and K are quantized to E4M3: {}.", scales);
+      return fmt::format(
+          "Q and K are quantized to E4M3: {}{}.", scales,
+          effective_scores(r) == ScoreFormat::kHalf ? "; scores are accumulated in binary16" : "");
     case QkFormat::kNvfp4:
       return "Q and K are quantized to NVFP4: E2M1 with an E4M3 scale per 16 channels and a tensor "
              "scale per head.";

@@ -185,19 +185,45 @@ void beyond_half_range(const Recipe& recipe) {
 }
 
 /// NAN-12: heavy tails, as FP8-stored weights make them.
-void heavy_tails(const Recipe& recipe) {
+Inputs heavy_tails() {
   const auto cubed = [](std::uint32_t seed, float factor) -> Values {
     return [=](const Index& at) { return factor * std::pow(portable_normal(seed, at.i), 3.0F); };
   };
-  const Inputs inputs({.queries = 512,  // of 4096
-                       .keys = 4096,
-                       .q = cubed(1, 20.0F),
-                       .k = cubed(2, 20.0F),
-                       .v = cubed(3, 50.0F)});
+  return Inputs({.queries = 512,  // of 4096
+                 .keys = 4096,
+                 .q = cubed(1, 20.0F),
+                 .k = cubed(2, 20.0F),
+                 .v = cubed(3, 50.0F)});
+}
+
+void heavy_tails_stay_finite(const Recipe& recipe) {
+  const Inputs inputs = heavy_tails();
   const Outcome outcome = run(inputs.arguments(), recipe);
   EXPECT_TRUE(all_finite(outcome.out_view()));
   EXPECT_TRUE(all_finite(outcome.lse_view()));
   EXPECT_LE(largest(outcome.out_view()), 1.01F * largest(inputs.v.view()));
+}
+
+/// Scores beyond binary16 are NaN in recipes that accumulate them there: 65,504 codes, 5,676 nats.
+/// Rows well within are not affected.
+void heavy_tails_overflow_in_half(const Recipe& recipe) {
+  const Inputs inputs = heavy_tails();
+  const Outcome outcome = run(inputs.arguments(), recipe);
+  int overflown = 0;
+  for (std::int64_t s = 0; s < 512; ++s) {
+    double most = 0.0;
+    for (std::int64_t j = 0; j < 4096; ++j) {
+      double score = 0.0;
+      for (std::int64_t d = 0; d < 128; ++d) {
+        score += static_cast<double>(inputs.q.get(0, 0, s, d)) * inputs.k.get(0, 0, j, d);
+      }
+      most = std::max(most, std::abs(score) / std::sqrt(128.0));
+    }
+    const bool finite = std::isfinite(outcome.lse_at(0, 0, s));
+    EXPECT_TRUE(finite || most > 5000.0) << s << " " << most;
+    overflown += finite ? 0 : 1;
+  }
+  EXPECT_GT(overflown, 0) << "the gap is closed: move this recipe to NAN-12";
 }
 
 /// NAN-13: one massive token among 4096 + 77. Its score is of the order of 1000 nats, so the 0.5 %
@@ -311,13 +337,15 @@ const bool kRegistered = register_cases(
              expect_class({.queries = 8192 - 8, .keys = keys}, r, sample_rows(8184, 64));
            }
          }},
-        {"NAN-12", kAll, heavy_tails},
-        {"NAN-13",
-         {"vc8-paper", "vc8-fast"},
-         [](const Recipe& r) { EXPECT_LE(massive_token(r), 0.15); }},
-        // One INT8 scale for the keys of a head: the massive one rounds all others to zero.
+        {"NAN-12",
+         {"vc8", "vc8-paper", "vc8-exp", "vc4", "sage2", "sage3", "fp8", "exact"},
+         heavy_tails_stay_finite},
+        {"NAN-12_gap", {"vc8-fast"}, heavy_tails_overflow_in_half},
+        {"NAN-13", {"vc8-paper"}, [](const Recipe& r) { EXPECT_LE(massive_token(r), 0.15); }},
+        // One scale for the keys of a head: beside the massive one all others round to INT8 zero,
+        // or to E4M3 subnormals.
         {"NAN-13_gap",
-         {"vc8", "vc8-exp"},
+         {"vc8", "vc8-exp", "vc8-fast"},
          [](const Recipe& r) {
            const double error = massive_token(r);
            EXPECT_LE(error, 1.0);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -152,6 +153,42 @@ TEST(Prepare, FourSixNeverHasALargerErrorThanSix) {
     }
   }
   EXPECT_LT(total_both, 0.95 * total_six);  // and it does help
+}
+
+TEST(Prepare, HalfScoresAreProductsInCodes) {
+  const Rows k = random_rows(50, 64, 4), q = random_rows(20, 64, 5);
+  const QkOperand keys = quantize_keys_half(k);
+  float largest = 0.0F;
+  for (const float x : keys.values.data) largest = std::max(largest, std::abs(x));
+  EXPECT_EQ(largest, 16.0F);
+  for (const float codes_per_score : {1.5F, -1.5F}) {
+    const QkOperand queries = quantize_queries_half(q, codes_per_score, keys.row_scales[0]);
+    for (std::int64_t i = 0; i < q.count; ++i) {
+      EXPECT_EQ(queries.row_scales[i], 1.0F);
+      for (std::int64_t j = 0; j < k.count; ++j) {
+        double codes = 0.0, score = 0.0, magnitude = 0.0;
+        for (std::int64_t c = 0; c < 64; ++c) {
+          codes += static_cast<double>(queries.values.row(i)[c]) * keys.values.row(j)[c];
+          const double product = static_cast<double>(q.row(i)[c]) * k.row(j)[c];
+          score += codes_per_score * product;
+          magnitude += std::abs(codes_per_score * product);
+        }
+        // Each factor is off by at most 2^-4 of itself, in practice at random.
+        EXPECT_NEAR(codes, score, 0.13 * magnitude + 0.01) << i << " " << j;
+      }
+    }
+  }
+}
+
+TEST(Prepare, HalfScoresCarryWhatIsNotFinite) {
+  Rows q = random_rows(4, 64, 6);
+  q.row(1)[3] = std::numeric_limits<float>::infinity();
+  q.row(2)[9] = std::numeric_limits<float>::quiet_NaN();
+  const QkOperand queries = quantize_queries_half(q, 1.0F, 1.0F);
+  EXPECT_EQ(queries.row_scales[0], 1.0F);
+  EXPECT_TRUE(std::isnan(queries.row_scales[1]));
+  EXPECT_TRUE(std::isnan(queries.row_scales[2]));
+  EXPECT_TRUE(std::isnan(quantize_keys_half(q).row_scales[0]));
 }
 
 TEST(Prepare, BlockMeansSkipWhatIsNotThere) {

@@ -11,6 +11,7 @@
 #include "support/portable_random.h"
 #include "vcattn/numerics/block_scale.h"
 #include "vcattn/numerics/exp_cast.h"
+#include "vcattn/numerics/score_half.h"
 #include "vcattn/numerics/v_smooth.h"
 
 namespace vcattn::cpu {
@@ -61,6 +62,49 @@ TEST(Tile, MatmulIsExactOnIntegers) {
       }
     }
   }
+}
+
+TEST(Tile, MatmulHalfRoundsAfterEveryStep) {
+  const std::int64_t n = 128;
+  for (const std::int64_t k : {32, 64, 128}) {
+    // Large, so that the sums round visibly; and tiny, so that they are subnormal as binary16.
+    for (const float size : {30.0F, 2e-4F}) {
+      std::vector<float> a(5 * k), b(k * n), c(5 * n);
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        a[i] = numerics::e4m3_round(size * portable_normal(6, static_cast<std::uint32_t>(i)));
+      }
+      for (std::size_t i = 0; i < b.size(); ++i) {
+        b[i] = numerics::e4m3_round(0.01F * portable_normal(7, static_cast<std::uint32_t>(i)));
+      }
+      matmul_half(a.data(), b.data(), c.data(), 5, k, n);
+      for (std::int64_t i = 0; i < 5; ++i) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          // Sums of 32 products of E4M3 values are exact in float64, and here in float32.
+          float sum = 0.0F;
+          for (std::int64_t step = 0; step < k; step += 32) {
+            double exact = sum;
+            for (std::int64_t x = step; x < step + 32; ++x) {
+              exact += static_cast<double>(a[i * k + x]) * static_cast<double>(b[x * n + j]);
+            }
+            sum = numerics::f16_round(static_cast<float>(exact));
+          }
+          ASSERT_EQ(c[i * n + j], sum) << k << " " << size << " " << i << " " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST(Tile, MatmulHalfOverflowsToInfinityAndCarriesNaN) {
+  std::vector<float> a(32, 448.0F), b(32 * 128, 16.0F), c(128);
+  b[127] = std::numeric_limits<float>::quiet_NaN();
+  for (std::int64_t x = 0; x < 32; ++x) b[x * 128 + 1] = -16.0F;
+  for (std::int64_t x = 8; x < 32; ++x) b[x * 128 + 2] = 0.0F;
+  matmul_half(a.data(), b.data(), c.data(), 1, 32, 128);
+  EXPECT_EQ(c[0], kInfinity);
+  EXPECT_EQ(c[1], -kInfinity);
+  EXPECT_EQ(c[2], 57344.0F);
+  EXPECT_TRUE(std::isnan(c[127]));
 }
 
 TEST(Tile, ScaleScoresFindsTheMaximumWhereverItIs) {
@@ -163,6 +207,24 @@ TEST(Tile, ExpCastHasTheBitsOfTheScalarContract) {
       }
       EXPECT_NEAR(sum, exact, 1e-5 * exact);
     }
+  }
+}
+
+TEST(Tile, ExpCastHalfHasTheBitsOfTheScalarContract) {
+  for (std::uint32_t seed = 0; seed < 50; ++seed) {
+    const float m = numerics::f16_round(400.0F * portable_normal(8, seed));
+    Row p = falling_scores(seed, m);
+    for (float& s : p) s = numerics::f16_round(s);
+    const Row scores = p;
+    const float offset = numerics::score_half_offset(m);
+    const float sum = exp_cast_half(p.data(), offset);
+    double exact = 0.0;
+    for (std::int64_t j = 0; j < kTileKeys; ++j) {
+      const float expected = numerics::e4m3_decode(numerics::score_half_code(scores[j], offset));
+      ASSERT_EQ(p[j], expected) << seed << " " << j;
+      exact += expected;
+    }
+    EXPECT_NEAR(sum, exact, 1e-5 * exact);
   }
 }
 

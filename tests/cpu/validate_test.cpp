@@ -90,6 +90,14 @@ const BadCall kBadCalls[] = {
     {"Iterations", [](auto&, auto& r) { r.kmeans_iterations = 0; }, "kmeans_iterations", "0"},
     {"TopCode", [](auto&, auto& r) { r.p_top = 127.0F; }, "p_top", "127"},
     {"MixedProduct", [](auto&, auto& r) { r.v = VFormat::kNvfp4; }, "recipe.v", "nvfp4"},
+    {"WindowPerToken", [](auto&, auto& r) { r.k_scale_rows = 1; }, "recipe.scores", "1 and 0"},
+    {"HalfPerBlock",
+     [](auto&, auto& r) {
+       r.qk = QkFormat::kE4M3;
+       r.scores = ScoreFormat::kHalf;
+       r.q_scale_rows = 128;
+     },
+     "recipe.scores", "half with q_scale_rows 128"},
 };
 
 class Refuses : public testing::TestWithParam<BadCall> {};

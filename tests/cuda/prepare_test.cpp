@@ -38,7 +38,7 @@ std::vector<Case> cases() {
 
 /// Everything preparation wrote, on the host.
 struct Prepared {
-  Prepared(const Inputs& inputs, bool reversed)
+  Prepared(const Inputs& inputs, bool reversed, bool int8_scores = true)
       : call(inputs.arguments()),
         device_q(call.q.data, bytes_of(call.q)),
         device_k(call.k.data, bytes_of(call.k)),
@@ -62,6 +62,7 @@ struct Prepared {
     bytes.assign(workspace.bytes, std::byte{0xFF});
     const DeviceBytes base(bytes.data(), bytes.size());
     prepare::Options options;
+    options.int8_scores = int8_scores;
     options.score_scale = 1.0F / std::sqrt(static_cast<float>(call.q.dim()));
     options.order = reversed ? reinterpret_cast<const std::int32_t*>(device_order.data()) : nullptr;
     prepare::prepare(call, shape, workspace, options, base.data(), nullptr);
@@ -115,10 +116,10 @@ void expect_codes(const cpu::QkOperand& operand, const std::uint8_t* image, int 
 
 class DevicePreparation : public testing::TestWithParam<Case> {};
 
-TEST_P(DevicePreparation, CodesAndScalesAreTheCpus) {
-  VCATTN_NEEDS_HOPPER();
-  const Inputs inputs(GetParam().setup);
-  const Prepared p(inputs, GetParam().reversed);
+/// Stages from the mean key to the codes of Q and K, for INT8 or for E4M3 scores.
+void expect_codes_and_scales_of_the_cpu(const Case& test, bool int8_scores) {
+  const Inputs inputs(test.setup);
+  const Prepared p(inputs, test.reversed, int8_scores);
   const int dim = p.shape.dim;
   const float unit = cpu::codes_per_score(p.call);
   for (std::int64_t head = 0; head < p.shape.batch * p.shape.kv_heads; ++head) {
@@ -141,8 +142,10 @@ TEST_P(DevicePreparation, CodesAndScalesAreTheCpus) {
     }
     cpu::scale_channels(keys, inverse);
     cpu::rotate_hadamard(keys);
+    keys = cpu::permute(keys, p.order);
     const cpu::QkOperand k =
-        cpu::quantize_rows(cpu::permute(keys, p.order), QkFormat::kInt8, 0, Nvfp4Scale::kSix);
+        int8_scores ? cpu::quantize_rows(keys, QkFormat::kInt8, 0, Nvfp4Scale::kSix)
+                    : cpu::quantize_keys_half(keys);
     expect_codes(k, p.at<std::uint8_t>(p.workspace.k) + head * p.shape.k_tiles * 128 * dim, dim);
 
     // Q of every query head of the group: equal codes and multipliers.
@@ -151,7 +154,9 @@ TEST_P(DevicePreparation, CodesAndScalesAreTheCpus) {
       cpu::Rows rows = load(p, p.call.q, b, h * p.shape.group() + g);
       cpu::scale_channels(rows, balance);
       cpu::rotate_hadamard(rows);
-      const cpu::QkOperand q = cpu::quantize_rows_windowed(rows, unit, k.row_scales[0]);
+      const cpu::QkOperand q =
+          int8_scores ? cpu::quantize_rows_windowed(rows, unit, k.row_scales[0])
+                      : cpu::quantize_queries_half(rows, unit, k.row_scales[0]);
       const std::int64_t first = q_head * p.shape.q_tiles * 128;
       expect_codes(q, p.at<std::uint8_t>(p.workspace.q) + first * dim, dim);
       for (std::int64_t i = 0; i < rows.count; ++i) {
@@ -159,6 +164,16 @@ TEST_P(DevicePreparation, CodesAndScalesAreTheCpus) {
       }
     }
   }
+}
+
+TEST_P(DevicePreparation, Int8CodesAndScalesAreTheCpus) {
+  VCATTN_NEEDS_HOPPER();
+  expect_codes_and_scales_of_the_cpu(GetParam(), true);
+}
+
+TEST_P(DevicePreparation, E4m3CodesAreTheCpus) {
+  VCATTN_NEEDS_HOPPER();
+  expect_codes_and_scales_of_the_cpu(GetParam(), false);
 }
 
 TEST_P(DevicePreparation, ValuesAndMeansAreTheCpus) {
