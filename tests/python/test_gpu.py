@@ -105,6 +105,18 @@ def test_key_lengths(qkv):
     assert torch.equal(attention(q, k, v, key_lengths=lengths), out)
 
 
+@pytest.mark.parametrize("shape", [{"queries": 0, "keys": 300}, {"queries": 300, "keys": 0}])
+def test_empty_shards(shape):
+    generator = torch.Generator("cuda").manual_seed(1)
+    q, k, v = (
+        torch.randn(1, 2, shape[name], 128, generator=generator, device="cuda").bfloat16()
+        for name in ("queries", "keys", "keys")
+    )
+    out, lse = attention(q, k, v, return_lse=True)
+    assert out.shape == q.shape and torch.all(out == 0)
+    assert lse.shape == q.shape[:3] and torch.all(lse == -torch.inf)
+
+
 def test_packed_segments(qkv):
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in qkv(queries=500))
     offsets = torch.tensor([0, 100, 100, 371, 500], dtype=torch.int32, device="cuda")
