@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "vcattn/error.h"
+
 namespace vcattn::cli {
 
 /// Process exit codes; docs/cli.md and `vcattn --help` list them.
@@ -25,6 +27,19 @@ class Failure : public std::runtime_error {
  private:
   ExitCode code_;
 };
+
+/// An error of the library with the right exit code; `source` is the file the tensors come from.
+Failure failure_of(const Error& error, const std::string& source);
+
+/// Calls f and turns the library's errors into Failures.
+template <class F>
+auto with_failures(const std::string& source, const F& f) {
+  try {
+    return f();
+  } catch (const Error& error) {
+    throw failure_of(error, source);
+  }
+}
 
 /// "vcattn: <line>" on stderr.
 void say(const std::string& line);

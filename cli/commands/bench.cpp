@@ -10,6 +10,7 @@
 #include "cli/io/output_buffers.h"
 #include "cli/io/synthetic.h"
 #include "cli/measure/evaluation.h"
+#include "cli/measure/full_size.h"
 #include "cli/progress.h"
 #include "cli/report/evaluation_json.h"
 #include "cli/report/provenance.h"
@@ -22,22 +23,41 @@ namespace {
 constexpr std::int64_t kCheckedRows = 32;
 constexpr std::int64_t kCpuHeads = 2;
 
+constexpr std::int64_t kCpuTokens = 2048;
+
 struct BenchFlags {
-  std::vector<std::string> recipes{"exact", "fp8", "sage2", "vc8", "sage3", "vc4"};
+  std::vector<std::string> recipes;
   std::vector<std::string> shapes;
-  std::int64_t tokens = 2048;
+  std::int64_t tokens = 0;
   int repeats = 3;
   std::string backend = "auto";
   bool json = false;
+
+  /// Full-size cases whose stages are timed, with inputs made on the device.
+  bool on_gpu() const { return backend == "cuda"; }
+
+  std::vector<std::string> chosen_recipes() const {
+    if (!recipes.empty()) return recipes;
+    if (on_gpu()) return {"vc8", "vc8-fast"};
+    return {"exact", "fp8", "sage2", "vc8", "sage3", "vc4"};
+  }
+
+  BenchScale scale() const {
+    if (on_gpu()) return {.tokens = tokens, .heads = 0};
+    return {.tokens = tokens > 0 ? tokens : kCpuTokens, .heads = kCpuHeads};
+  }
 };
 
 struct BenchResult {
   BenchCase full;
   Evaluation evaluation;
+  std::optional<StageTimes> stages = std::nullopt;
+  std::int64_t checked_rows = kCheckedRows;
 
-  double tflops() const {
-    return evaluation.shape.flops() / (evaluation.timing.median_ms * 1e-3) * 1e-12;
+  double tflops(double milliseconds) const {
+    return evaluation.shape.flops() / (milliseconds * 1e-3) * 1e-12;
   }
+  double tflops() const { return tflops(evaluation.timing.median_ms); }
 };
 
 std::vector<BenchCase> cases_of(const std::vector<std::string>& names) {
@@ -57,10 +77,23 @@ std::vector<BenchCase> cases_of(const std::vector<std::string>& names) {
   return cases;
 }
 
+std::vector<BenchResult> run_on_gpu(const BenchFlags& flags, const BenchCase& full,
+                                    const std::vector<Options>& options) {
+  FullSizeCase shared(scaled(full, flags.scale()), BackendChoice::kCuda);
+  std::vector<BenchResult> results;
+  for (const Options& option : options) {
+    FullSizeResult result = shared.run(option, flags.repeats);
+    results.push_back(
+        {full, std::move(result.evaluation), result.stages, FullSizeCase::kCheckedRows});
+  }
+  return results;
+}
+
 /// All recipes on one case, which share its inputs and its reference.
 std::vector<BenchResult> run_case(const BenchFlags& flags, const BenchCase& full,
                                   const std::vector<Options>& options) {
-  const BenchCase size = scaled(full, {.tokens = flags.tokens, .heads = kCpuHeads});
+  if (flags.on_gpu()) return run_on_gpu(flags, full, options);
+  const BenchCase size = scaled(full, flags.scale());
   const SyntheticInputs inputs(size.hq, size.hkv, size.sq, size.skv, size.d);
   OutputBuffers buffers(inputs.arguments().q, Layout::kBHSD);
   const Arguments arguments = buffers.attach(inputs.arguments());
@@ -88,11 +121,36 @@ std::string scale_text(const BenchCase& full, const CallShape& s) {
   return fmt::format("scaled from {} heads, {} queries, {} keys", full.hq, full.sq, full.skv);
 }
 
+/// "1.63 ms (1.7 %)" of the kernel's time.
+std::string share_text(double milliseconds, const StageTimes& stages) {
+  return fmt::format("{} ({:.1f} %)", time_text(milliseconds),
+                     100.0 * milliseconds / stages.kernel.median_ms);
+}
+
+void print_stages(const std::vector<BenchResult>& results) {
+  Table table({"recipe", "kernel", "attention", "TFLOP/s", "preparation", "grouping", "scheduled",
+               "call", "TFLOP/s", "rel_l2"});
+  for (const BenchResult& r : results) {
+    const StageTimes& s = *r.stages;
+    table.add({r.evaluation.recipe.name, r.evaluation.kernel, time_text(s.kernel.median_ms),
+               number_text(r.tflops(s.kernel.median_ms)), share_text(s.prepare.median_ms, s),
+               share_text(s.grouping.median_ms, s), share_text(s.scheduled_grouping_ms, s),
+               time_text(s.call.median_ms), number_text(r.tflops()),
+               number_text(r.evaluation.metrics->rel_l2)});
+  }
+  fmt::print("{}\n", table.text());
+  std::fflush(stdout);
+}
+
 void print_case(const std::vector<BenchResult>& results) {
   const BenchResult& first = results.front();
   const CallShape& shape = first.evaluation.shape;
   fmt::print("{}: {}\n{}  ({})\n", first.full.name, first.full.what, to_string(shape),
              scale_text(first.full, shape));
+  if (first.stages) {
+    print_stages(results);
+    return;
+  }
   Table table({"recipe", "kernel", "median", "min", "max", "TFLOP/s", "rel_l2"});
   for (const BenchResult& r : results) {
     const Timing& t = r.evaluation.timing;
@@ -105,6 +163,25 @@ void print_case(const std::vector<BenchResult>& results) {
   std::fflush(stdout);
 }
 
+nlohmann::ordered_json spread_json(const Spread& spread) {
+  return {{"median_ms", spread.median_ms}, {"min_ms", spread.min_ms}, {"max_ms", spread.max_ms}};
+}
+
+nlohmann::ordered_json stages_json(const BenchResult& r) {
+  const StageTimes& s = *r.stages;
+  const double scheduled = s.call.median_ms + s.scheduled_grouping_ms;
+  return {{"attention", spread_json(s.kernel)},
+          {"attention_tflops", r.tflops(s.kernel.median_ms)},
+          {"preparation", spread_json(s.prepare)},
+          {"grouping", spread_json(s.grouping)},
+          {"grouping_warm", spread_json(s.warm_grouping)},
+          {"grouping_scheduled_ms", s.scheduled_grouping_ms},
+          {"call_scheduled_ms", scheduled},
+          {"call_scheduled_tflops", r.tflops(scheduled)},
+          {"workspace_bytes", s.workspace_bytes},
+          {"grouping_workspace_bytes", s.grouping_workspace_bytes}};
+}
+
 nlohmann::ordered_json result_json(const BenchResult& r) {
   auto object = to_json(r.evaluation);
   object["case"] = r.full.name;
@@ -112,14 +189,17 @@ nlohmann::ordered_json result_json(const BenchResult& r) {
   add_spread(object, r.evaluation.timing);
   object["full_shape"] = {{"b", 1},          {"hq", r.full.hq},   {"hkv", r.full.hkv},
                           {"sq", r.full.sq}, {"skv", r.full.skv}, {"d", r.full.d}};
-  object["reference_rows"] = std::min(kCheckedRows, r.evaluation.shape.sq);
+  object["reference_rows"] = std::min(r.checked_rows, r.evaluation.shape.sq);
+  if (r.stages) object["stages"] = stages_json(r);
   return object;
 }
 
 ExitCode bench(const BenchFlags& flags, const std::vector<std::string>& command_line) {
   const std::vector<BenchCase> cases = cases_of(flags.shapes);
   std::vector<Options> options;
-  for (const std::string& name : flags.recipes) options.push_back(options_of(name, flags.backend));
+  for (const std::string& name : flags.chosen_recipes()) {
+    options.push_back(options_of(name, flags.backend));
+  }
 
   std::vector<BenchResult> all;
   for (const BenchCase& full : cases) {
@@ -160,9 +240,10 @@ Command declare_bench(CLI::App& app, const std::vector<std::string>& command_lin
       ->allow_extra_args(false);
   parser
       ->add_option("--tokens", flags->tokens,
-                   "scales queries and keys of every case down to this many")
-      ->check(CLI::Range(1, 1 << 24))
-      ->capture_default_str();
+                   fmt::format("scales queries and keys of every case down to this many (default: "
+                               "{}; with --backend cuda full size)",
+                               kCpuTokens))
+      ->check(CLI::Range(1, 1 << 24));
   parser
       ->add_option("--repeats", flags->repeats, "timed runs, after one warm-up; the median counts")
       ->check(CLI::Range(1, 1000))

@@ -9,7 +9,6 @@
 
 #include "cli/failure.h"
 #include "core/element.h"
-#include "vcattn/error.h"
 
 namespace vcattn::cli {
 namespace {
@@ -90,28 +89,7 @@ std::vector<std::int64_t> reference_rows(const CallShape& shape, std::int64_t li
   return rows;
 }
 
-namespace {
-
-/// Calls f and turns its errors into Failures with the right exit code.
-template <class F>
-auto with_failures(const std::string& source, const F& f) {
-  try {
-    return f();
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kUnsupported)
-      throw Failure(ExitCode::kUnsupported, error.what());
-    if (error.code() == ErrorCode::kDevice || error.code() == ErrorCode::kOutOfMemory) {
-      throw Failure(ExitCode::kRuntime, error.what());
-    }
-    // Fields of the recipe and the scale come from the command line, everything else from the file.
-    if (error.where().starts_with("recipe") || error.where() == "scale") {
-      throw Failure(ExitCode::kUsage, error.what());
-    }
-    throw Failure(ExitCode::kBadInput, fmt::format("{}: {}", source, error.what()));
-  }
-}
-
-}  // namespace
+namespace {}  // namespace
 
 StagedCall stage_call(const std::string& source, const Arguments& arguments,
                       const Options& options) {

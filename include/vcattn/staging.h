@@ -2,7 +2,9 @@
 // device of the backend that will run the call, and the results back.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "vcattn/plan.h"
 
@@ -17,8 +19,11 @@ class DeviceCall {
   virtual const Arguments& arguments() const = 0;
   /// Waits until every run that was enqueued is done.
   virtual void synchronize() = 0;
-  /// Waits, then copies out and lse into the host call's own.
+  /// Waits, then copies out and lse into the host call's own, if there is one.
   virtual void fetch() = 0;
+  /// Waits, then copies a view of the call's memory, dense in (batch, heads, tokens, d) order. The
+  /// view's channels must lie side by side.
+  virtual std::vector<std::byte> read(const TensorView& view) = 0;
 };
 
 /// A plan and the copies it runs on.

@@ -1,14 +1,22 @@
 // What a backend is to the dispatcher.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/stage_times.h"
 #include "vcattn/plan.h"
 #include "vcattn/staging.h"
 
 namespace vcattn {
+
+/// A dense call of one batch entry.
+struct CallSizes {
+  std::int64_t q_heads = 1, kv_heads = 1, queries = 1, keys = 1, dim = 128;
+};
 
 /// Stateless and thread safe; one instance per process.
 class Backend {
@@ -34,6 +42,14 @@ class Backend {
 
   /// Copies a host call, accepted by `refuses` when placed on `home()`, to that device.
   virtual std::unique_ptr<DeviceCall> stage(const Arguments& host) const = 0;
+
+  /// A call on random bfloat16 tensors made on `home()`; nothing if this backend makes none.
+  virtual std::unique_ptr<DeviceCall> random_call(const CallSizes&) const { return nullptr; }
+
+  /// Times the stages of a plan of this backend; nothing if it does not run them one by one.
+  virtual std::optional<StageTimes> time_stages(const Plan&, int /*repeats*/) const {
+    return std::nullopt;
+  }
 };
 
 }  // namespace vcattn

@@ -218,6 +218,21 @@ class HostCall final : public DeviceCall {
   const Arguments& arguments() const override { return arguments_; }
   void synchronize() override {}
   void fetch() override {}
+  std::vector<std::byte> read(const TensorView& view) override {
+    const std::size_t row = static_cast<std::size_t>(view.dim()) * size_bytes(view.dtype);
+    std::vector<std::byte> dense;
+    for (std::int64_t b = 0; b < view.batch(); ++b) {
+      for (std::int64_t h = 0; h < view.heads(); ++h) {
+        for (std::int64_t s = 0; s < view.tokens(); ++s) {
+          const auto* from =
+              static_cast<const std::byte*>(view.data) +
+              view.offset(b, h, s, 0) * static_cast<std::int64_t>(size_bytes(view.dtype));
+          dense.insert(dense.end(), from, from + row);
+        }
+      }
+    }
+    return dense;
+  }
 
  private:
   Arguments arguments_;

@@ -15,6 +15,7 @@
 #include "cuda/prepare/prepare.h"
 #include "cuda/sm90/config.h"
 #include "cuda/sm90/launch.h"
+#include "cuda/stage_times.h"
 #include "cuda/staging.h"
 #include "vcattn/error.h"
 
@@ -263,6 +264,14 @@ class CudaBackend final : public Backend {
 
   std::unique_ptr<DeviceCall> stage(const Arguments& host) const override {
     return stage_on(host, home().index);
+  }
+
+  std::unique_ptr<DeviceCall> random_call(const CallSizes& sizes) const override {
+    return random_call_on(sizes, home().index);
+  }
+
+  std::optional<StageTimes> time_stages(const Plan& plan, int repeats) const override {
+    return cuda::time_stages(plan, *this, repeats);
   }
 };
 

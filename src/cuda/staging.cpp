@@ -6,26 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/host/device.h"
+#include "cuda/host/device_memory.h"
+#include "cuda/random.h"
 
 namespace vcattn::cuda {
 namespace {
-
-/// Device memory that lives as long as this object.
-class DeviceMemory {
- public:
-  explicit DeviceMemory(std::size_t bytes) {
-    if (bytes > 0) require(cudaMalloc(&data_, bytes), "staging");
-  }
-  ~DeviceMemory() { cudaFree(data_); }
-  DeviceMemory(DeviceMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  void* data() const { return data_; }
-
- private:
-  void* data_ = nullptr;
-};
 
 std::size_t element_count(const std::array<std::int64_t, 4>& shape) {
   return static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]);
@@ -66,12 +51,60 @@ void scatter(const std::vector<std::byte>& dense, const MutableTensorView& view)
   });
 }
 
-class CudaCall final : public DeviceCall {
+/// A call whose tensors this object owns.
+class CudaCall : public DeviceCall {
  public:
-  CudaCall(const Arguments& host, int device) : host_(host), device_call_(host), device_(device) {
-    const DeviceGuard guard(device);
+  CudaCall(const Arguments& call, int device) : device_call_(call), device_(device) {
     device_call_.device = {Device::Kind::kCuda, device};
     device_call_.stream = nullptr;
+  }
+
+  const Arguments& arguments() const override { return device_call_; }
+
+  void synchronize() override {
+    const DeviceGuard guard(device_);
+    require(cudaStreamSynchronize(nullptr), "run");
+  }
+
+  std::vector<std::byte> read(const TensorView& view) override {
+    synchronize();
+    const std::size_t size = size_bytes(view.dtype);
+    std::vector<std::byte> dense(element_count(view.shape) * size);
+    const std::size_t row = static_cast<std::size_t>(view.dim()) * size;
+    const std::size_t head = static_cast<std::size_t>(view.tokens()) * row;
+    std::byte* to = dense.data();
+    for (std::int64_t b = 0; b < view.batch(); ++b) {
+      for (std::int64_t h = 0; h < view.heads(); ++h, to += head) {
+        const auto* from = static_cast<const std::byte*>(view.data) +
+                           view.offset(b, h, 0, 0) * static_cast<std::int64_t>(size);
+        require(cudaMemcpy2D(to, row, from, static_cast<std::size_t>(view.stride[2]) * size, row,
+                             static_cast<std::size_t>(view.tokens()), cudaMemcpyDeviceToHost),
+                "read");
+      }
+    }
+    return dense;
+  }
+
+ protected:
+  /// NaN in every float dtype, so that what a kernel does not write shows.
+  void* allocate(std::size_t bytes) {
+    memory_.emplace_back(bytes);
+    if (bytes > 0) require(cudaMemset(memory_.back().data(), 0xFF, bytes), "staging");
+    return memory_.back().data();
+  }
+
+  Arguments device_call_;
+  int device_;
+
+ private:
+  std::vector<DeviceMemory> memory_;
+};
+
+/// Copies of a host call's tensors.
+class StagedHostCall final : public CudaCall {
+ public:
+  StagedHostCall(const Arguments& host, int device) : CudaCall(host, device), host_(host) {
+    const DeviceGuard guard(device);
     for (TensorView* view : {&device_call_.q, &device_call_.k, &device_call_.v}) upload(*view);
     if (device_call_.mask) upload(*device_call_.mask);
     upload_array(device_call_.key_lengths, host.q.batch());
@@ -91,13 +124,6 @@ class CudaCall final : public DeviceCall {
       device_call_.lse = LseView{static_cast<float*>(allocate(rows * sizeof(float))),
                                  {shape[1] * shape[2], shape[2], 1}};
     }
-  }
-
-  const Arguments& arguments() const override { return device_call_; }
-
-  void synchronize() override {
-    const DeviceGuard guard(device_);
-    require(cudaStreamSynchronize(nullptr), "run");
   }
 
   void fetch() override {
@@ -123,13 +149,6 @@ class CudaCall final : public DeviceCall {
   }
 
  private:
-  /// NaN in every float dtype, so that what a kernel does not write shows.
-  void* allocate(std::size_t bytes) {
-    memory_.emplace_back(bytes);
-    if (bytes > 0) require(cudaMemset(memory_.back().data(), 0xFF, bytes), "staging");
-    return memory_.back().data();
-  }
-
   void upload(TensorView& view) {
     const std::vector<std::byte> dense = gather(view);
     const std::byte* data = dense.data();
@@ -148,15 +167,41 @@ class CudaCall final : public DeviceCall {
     data = static_cast<const T*>(copy);
   }
 
-  Arguments host_, device_call_;
-  int device_;
-  std::vector<DeviceMemory> memory_;
+  Arguments host_;
+};
+
+class RandomCall final : public CudaCall {
+ public:
+  RandomCall(const CallSizes& sizes, int device) : CudaCall({}, device) {
+    const DeviceGuard guard(device);
+    const std::array<std::int64_t, 4> q_shape{1, sizes.q_heads, sizes.queries, sizes.dim};
+    const std::array<std::int64_t, 4> k_shape{1, sizes.kv_heads, sizes.keys, sizes.dim};
+    device_call_.q = normal(q_shape, 1);
+    device_call_.k = normal(k_shape, 2);
+    device_call_.v = normal(k_shape, 3);
+    device_call_.out = dense_view(allocate(element_count(q_shape) * size_bytes(DType::kBF16)),
+                                  DType::kBF16, Layout::kBHSD, q_shape);
+  }
+
+  void fetch() override { synchronize(); }
+
+ private:
+  TensorView normal(const std::array<std::int64_t, 4>& shape, std::uint32_t seed) {
+    const std::size_t count = element_count(shape);
+    void* data = allocate(count * size_bytes(DType::kBF16));
+    fill_normal_bf16(data, count, seed);
+    return as_const(dense_view(data, DType::kBF16, Layout::kBHSD, shape));
+  }
 };
 
 }  // namespace
 
 std::unique_ptr<DeviceCall> stage_on(const Arguments& host, int device) {
-  return std::make_unique<CudaCall>(host, device);
+  return std::make_unique<StagedHostCall>(host, device);
+}
+
+std::unique_ptr<DeviceCall> random_call_on(const CallSizes& sizes, int device) {
+  return std::make_unique<RandomCall>(sizes, device);
 }
 
 }  // namespace vcattn::cuda

@@ -9,6 +9,7 @@
 #include "core/backend.h"
 #include "core/validate.h"
 #include "dispatch/explain.h"
+#include "dispatch/measure.h"
 #include "dispatch/registry.h"
 #include "vcattn/error.h"
 #include "vcattn/staging.h"
@@ -53,6 +54,14 @@ std::string Plan::explain() const { return fmt::format("{}", fmt::join(reasons_,
 
 namespace {
 
+Error no_backend(BackendChoice choice, std::vector<std::string> refusals) {
+  if (refusals.empty()) {
+    refusals.push_back(fmt::format("{} is not part of this build", to_string(choice)));
+  }
+  return {ErrorCode::kUnsupported, "backend",
+          fmt::format("no backend can run this call ({})", fmt::join(refusals, "; "))};
+}
+
 /// A backend that accepts a call, and what the better ones said against it.
 struct Chosen {
   const Backend* backend = nullptr;
@@ -76,12 +85,7 @@ Chosen choose(const Options& options, const Place& place) {
     }
     chosen.refusals.push_back(fmt::format("{}: {}", info.name, refusal));
   }
-  if (chosen.refusals.empty()) {
-    chosen.refusals.push_back(
-        fmt::format("{} is not part of this build", to_string(options.backend)));
-  }
-  throw Error(ErrorCode::kUnsupported, "backend",
-              fmt::format("no backend can run this call ({})", fmt::join(chosen.refusals, "; ")));
+  throw no_backend(options.backend, chosen.refusals);
 }
 
 /// The first backend that accepts the host call moved to its home.
@@ -121,6 +125,27 @@ StagedCall stage(const Arguments& host, const Options& options) {
 Plan preview(const Arguments& host, const Options& options) {
   const Chosen chosen = choose_home(host, options);
   return plan_of(chosen, chosen.arguments, options.recipe);
+}
+
+std::unique_ptr<DeviceCall> random_call(const CallSizes& sizes, BackendChoice choice) {
+  std::vector<std::string> refusals;
+  for (const Backend* backend : registry()) {
+    const BackendInfo info = backend->info();
+    if (!admitted(choice, info.name)) continue;
+    if (info.available) {
+      if (auto call = backend->random_call(sizes)) return call;
+    }
+    refusals.push_back(fmt::format("{}: {}", info.name,
+                                   info.available ? "makes no tensors of its own" : info.status));
+  }
+  throw no_backend(choice, refusals);
+}
+
+std::optional<StageTimes> time_stages(const Plan& plan, int repeats) {
+  for (const Backend* backend : registry()) {
+    if (backend->info().name == plan.backend()) return backend->time_stages(plan, repeats);
+  }
+  return std::nullopt;
 }
 
 std::string why_not(const Arguments& arguments, const Options& options) noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,11 @@ struct BugCase {
   /// Names of recipes, each one test; empty: one test, with the default recipe.
   std::vector<std::string> recipes;
   std::function<void(const Recipe&)> body;
+};
+
+/// Thrown by a runner for what its device refuses: the test is skipped.
+struct NotHere : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 /// Registers the cases of one category; call it from a static initializer.

@@ -30,8 +30,10 @@ Arguments Inputs::arguments() const {
   return a;
 }
 
-Outcome run(const Arguments& arguments, const Recipe& recipe, VSmoothState* state,
-            const OutputLayout& layout) {
+namespace {
+
+Outcome run_on_host_backend(const Arguments& arguments, const Recipe& recipe, VSmoothState* state,
+                            const OutputLayout& layout) {
   const Shape shape = arguments.q.shape;
   const Shape lse_shape{shape[0], shape[1], shape[2], 1};
   Outcome outcome{{layout.dtype.value_or(arguments.q.dtype), shape,
@@ -45,6 +47,18 @@ Outcome run(const Arguments& arguments, const Recipe& recipe, VSmoothState* stat
   EXPECT_TRUE(outcome.out.written()) << "out";
   EXPECT_TRUE(outcome.lse.written()) << "lse";
   return outcome;
+}
+
+}  // namespace
+
+Outcome run(const Arguments& arguments, const Recipe& recipe, VSmoothState* state,
+            const OutputLayout& layout) {
+  return runner()(arguments, recipe, state, layout);
+}
+
+Runner& runner() {
+  static Runner current = run_on_host_backend;
+  return current;
 }
 
 Reference referee(const Arguments& arguments, const std::vector<std::int64_t>& rows) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,6 +63,11 @@ struct OutputLayout {
 /// Runs the call on poisoned outputs and fails the test unless exactly they were written.
 Outcome run(const Arguments& arguments, const Recipe& recipe, VSmoothState* state = nullptr,
             const OutputLayout& layout = {});
+
+/// What `run` does; the host's backend by default. A test program for another device replaces it.
+using Runner =
+    std::function<Outcome(const Arguments&, const Recipe&, VSmoothState*, const OutputLayout&)>;
+Runner& runner();
 
 /// The float64 answer for some query rows (ascending; empty: all).
 Reference referee(const Arguments& arguments, const std::vector<std::int64_t>& rows = {});
