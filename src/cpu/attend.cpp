@@ -154,20 +154,22 @@ class RowBlock {
   TileReference reference_of(std::int64_t r, float tile_max) const {
     const Recipe& recipe = context_.recipe;
     const float nominal = recipe.p_top + recipe.p_beta;
-    if (recipe.p_reference == PReference::kRunning) {
-      return {std::max(states_[r].m * numerics::kCodesPerOctave, tile_max), nominal};
-    }
-    if (form_ == ScoreFormat::kFloat || recipe.p != PFormat::kExpCast || nominal != 126.0F) {
-      return {tile_max, nominal};
-    }
+    const bool running = recipe.p_reference == PReference::kRunning;
+    const float before = states_[r].m * numerics::kCodesPerOctave;
+    const bool anchored = recipe.p == PFormat::kExpCast && nominal == 126.0F;
     // Where keys are centred and all visible, a row's scores sum to zero and its maximum is not
     // negative: the kernel starts its search there.
     const bool centred = recipe.k_mean && !has_bias(context_.arguments);
     const float most = centred ? std::max(tile_max, 0.0F) : tile_max;
-    if (form_ == ScoreFormat::kHalf) {
-      const float offset = numerics::score_half_offset(most);
+    if (form_ == ScoreFormat::kHalf && anchored) {
+      float offset = numerics::score_half_offset(most);
+      if (running && before != kHidden) {
+        offset = std::min(offset, (nominal - before) * numerics::kScoreHalfSlope);
+      }
       return {nominal - offset / numerics::kScoreHalfSlope, nominal, offset};
     }
+    if (running) return {std::max(before, tile_max), nominal};
+    if (form_ == ScoreFormat::kFloat || !anchored) return {tile_max, nominal};
     // Code 0 is a whole number of units below the maximum, which 126 codes are up to rounding.
     const auto window = numerics::score_window(queries_.operand.row_scales[first_ + r]);
     return {most, numerics::window_top_code(window)};

@@ -88,9 +88,11 @@ std::string refuses_recipe(const Recipe& r) {
   if (!r.k_mean || !r.hadamard || r.k_tile_mean || r.q_block_mean) {
     return "k_mean and hadamard must be on, k_tile_mean and q_block_mean off";
   }
-  if (r.p != PFormat::kExpCast || r.p_reference != PReference::kTile || r.p_top != 126.0F ||
-      r.p_beta != 0.0F) {
-    return "p must be expcast with the tile's reference, top 126 and beta 0";
+  const bool int8 = r.qk == QkFormat::kInt8;
+  if (r.p != PFormat::kExpCast || r.p_top != 126.0F || r.p_beta != 0.0F ||
+      r.p_reference != (int8 ? PReference::kTile : PReference::kRunning)) {
+    return "p must be expcast with top 126, beta 0 and the reference of the tile (INT8 Q and K) or "
+           "the running one (E4M3)";
   }
   if (r.v != VFormat::kE4M3Channel) return "v must be e4m3-channel";
   return {};

@@ -2,7 +2,8 @@
 // product accumulates in binary16, and Q and K are scaled so that a score is already in codes (1/8
 // octave).
 //
-// In a tile of 128 keys, with m = max(0, largest s),
+// In a tile of 128 keys, with m = max(0, largest s) of the tile or of the row so far (the recipe's
+// p_reference; the kernel's is the latter),
 //
 //   offset = f16(126/128 - m (1 + 2^-10) / 128)  one fma, one rounding
 //   y = clip[0, 1](f16(s / 128 + offset))        one fma, one rounding

@@ -28,8 +28,19 @@ void launch(dim3 grid, const typename Kernel::Params& params, cudaStream_t strea
                                static_cast<int>(kBytes)),
           where);
   }
-  ptx::shell<Kernel><<<grid, Kernel::kThreads, kBytes, stream>>>(params);
-  check(cudaGetLastError(), where);
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(Kernel::kThreads);
+  config.dynamicSmemBytes = kBytes;
+  config.stream = stream;
+  cudaLaunchAttribute cluster{};
+  if constexpr (requires { Kernel::kClusterSize; }) {
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {Kernel::kClusterSize, 1, 1};
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+  }
+  check(cudaLaunchKernelEx(&config, ptx::shell<Kernel>, params), where);
 }
 
 }  // namespace vcattn::cuda

@@ -30,6 +30,8 @@ inline constexpr int kVariantCount = static_cast<int>(sizeof(kVariants) / sizeof
 inline constexpr int kTileQueries = 128;  ///< rows of a block: two warpgroups of 64
 inline constexpr int kTileKeys = 128;
 inline constexpr int kMeanGroup = 8;  ///< tiles whose means are restored by one matrix product
+/// Blocks of a cluster: query tiles of one head, which share every copy of keys and values.
+inline constexpr int kCluster = 2;
 
 /// What follows from a row of the table. (A template on the index: nvcc 13.0 rejects __global__
 /// functions templated on a value of a type in a namespace.)
@@ -47,6 +49,9 @@ struct Config {
   static constexpr int kProductSteps = kTileKeys / 32;            ///< k-steps of P.V
   /// E4M3 queries fit in registers beside the packed scores; INT8 ones stay in shared memory.
   static constexpr bool kQueriesInRegisters = !kInt8Scores;
+
+  /// Tiles whose products may add up in the matrix unit, which cuts sums off at 14 bits.
+  static constexpr int kPromotedTiles = kInt8Scores ? 1 : 4;
 
   static constexpr int kConsumerRegisters = 240;
   static constexpr int kProducerRegisters = 24;

@@ -1,11 +1,12 @@
 // The Hopper attention kernel: a producer warpgroup (one thread of it copies) and two consumer
-// warpgroups of 64 query rows.
+// warpgroups of 64 query rows, in clusters of two blocks.
 #pragma once
 
-#include "cuda/sm90/consumer.cuh"
 #include "cuda/sm90/epilogue.cuh"
+#include "cuda/sm90/group_schedule.cuh"
 #include "cuda/sm90/load.cuh"
 #include "cuda/sm90/storage.cuh"
+#include "cuda/sm90/tile_schedule.cuh"
 
 namespace vcattn::cuda::sm90 {
 
@@ -16,6 +17,7 @@ struct AttentionKernel {
   using SharedStorage = AttentionStorage<C>;
   static constexpr int kThreads = (1 + kConsumers) * ptx::kWarpgroupSize;
   static constexpr int kBlocksPerSm = 1;
+  static constexpr int kClusterSize = kCluster;
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
     start(shared);
@@ -32,6 +34,8 @@ struct AttentionKernel {
         consume<1>(p, shared, work);
       }
     }
+    ptx::warp_sync();
+    ptx::cluster_sync();  // the other block may still be sending to this one
   }
 
  private:
@@ -46,12 +50,13 @@ struct AttentionKernel {
       for (int s = 0; s < C::kStages; ++s) {
         ptx::mbarrier_init(shared.full[s], 1);
         ptx::mbarrier_init(shared.empty[s], kConsumerWarps);
+        ptx::mbarrier_init(shared.peer_empty[s], 1);
       }
       ptx::mbarrier_init(shared.start, 1);
       ptx::fence_mbarrier_init();
     }
     ptx::fence_proxy_async();
-    ptx::block_sync();
+    ptx::cluster_sync();
   }
 
   template <int kWarpgroup>
@@ -64,12 +69,14 @@ struct AttentionKernel {
       return;
     }
     const float* scale = p.row_scale + (work.q_tile_index * kTileQueries + row) * 2;
-    Consumer<C, kWarpgroup> consumer(shared, ptx::load_global_constant<RowScale>(scale),
-                                     ptx::load_global_constant<RowScale>(scale + 16));
-    consumer.run(work.tiles);
-    Epilogue<C> epilogue{p, work};
-    epilogue.store_row(row, 0, consumer.output, consumer.sum0, consumer.reference);
-    epilogue.store_row(row + 8, 2, consumer.output, consumer.sum1, consumer.reference);
+    Consumer<C, kWarpgroup> consumer(shared);
+    using Schedule = std::conditional_t<C::kInt8Scores, TileSchedule<C, kWarpgroup>,
+                                        GroupSchedule<C, kWarpgroup>>;
+    Schedule(consumer, ptx::load_global_constant<RowScale>(scale),
+             ptx::load_global_constant<RowScale>(scale + 16))
+        .run(work.tiles);
+    Epilogue<C>{p, work}.store(row, consumer.output, {consumer.sum0, consumer.reference0},
+                               {consumer.sum1, consumer.reference1});
   }
 };
 

@@ -46,7 +46,7 @@ VC_DEVICE std::uint32_t tile_maximum(const PackedScores& x) {
   return ptx::max_s16x2(m, ptx::shuffle_xor(m, 2));
 }
 
-/// Octaves by which the decoded codes of a tile are to be scaled, per row.
+/// Octaves by which decoded codes are to be scaled, per row.
 struct TileOctaves {
   float first, second;
 };
@@ -107,26 +107,43 @@ struct WindowSoftmax {
 };
 
 /// E4M3 scores in binary16, in codes.
-struct HalfSoftmax {
+class HalfSoftmax {
+ public:
   using Scores = PackedScores;
-  static constexpr std::uint32_t kSlope = 0x20002000;  // 1 / 128, an immediate operand
-  static constexpr std::uint32_t kTop = 0x3BE03BE0;    // 126 / 128
-  static constexpr std::uint32_t kEight = 0x48004800;  // 8.0: its low bits count 1 / 128
 
-  VC_DEVICE HalfSoftmax(const RowScale&, const RowScale&) {}
+  /// The largest scores so far of both rows, binary16, not below 0. A NaN stays.
+  VC_DEVICE std::uint32_t largest() const { return largest_; }
 
-  /// Scores -> 8 + code / 128 in every half of `codes`.
-  VC_DEVICE TileOctaves encode(const Scores& scores, PackedScores& codes) const {
-    const std::uint32_t offset = ptx::fma_f16x2(tile_maximum(scores), kSlope ^ 0x80008000u, kTop);
+  /// Scores -> 8 + code / 128 in every half of `codes`, relative to the largest score so far.
+  VC_DEVICE void encode(const Scores& scores, PackedScores& codes) {
+    largest_ = ptx::max_s16x2(largest_, tile_maximum(scores));
+    const std::uint32_t offset = offset_under(largest_);
     const std::uint32_t add0 = first_row(offset), add1 = second_row(offset);
     VC_UNROLL
     for (int i = 0; i < 32; ++i) {
       codes[i] =
           ptx::add_f16x2(ptx::fma_sat_f16x2(scores[i], kSlope, i % 2 == 0 ? add0 : add1), kEight);
     }
+  }
+
+  /// Of codes relative to `largest`.
+  VC_DEVICE static TileOctaves octaves(std::uint32_t largest) {
+    const std::uint32_t offset = offset_under(largest);
     return {-16.0f * ptx::float_from_f16(static_cast<std::uint16_t>(offset & 0xFFFFu)),
             -16.0f * ptx::float_from_f16(static_cast<std::uint16_t>(offset >> 16))};
   }
+
+ private:
+  static constexpr std::uint32_t kSlope = 0x20002000;           // 1 / 128, an immediate operand
+  static constexpr std::uint32_t kReferenceSlope = 0xA001A001;  // -(1 + 2^-10) / 128
+  static constexpr std::uint32_t kTop = 0x3BE03BE0;             // 126 / 128
+  static constexpr std::uint32_t kEight = 0x48004800;           // 8.0: its low bits count 1 / 128
+
+  VC_DEVICE static std::uint32_t offset_under(std::uint32_t largest) {
+    return ptx::fma_f16x2(largest, kReferenceSlope, kTop);
+  }
+
+  std::uint32_t largest_ = 0;
 };
 
 /// The low bytes of four codes to a register: the A fragment of P.V, thanks to the order of tokens

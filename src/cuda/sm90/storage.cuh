@@ -27,12 +27,15 @@ struct AttentionStorage {
   alignas(1024) float means[2][kMeanGroup * C::kDim];
   /// Scaled row sums of the last 8 tiles, each thread its own A fragment of the mean product.
   alignas(16) std::uint32_t row_sums[kConsumers * ptx::kWarpgroupSize][4];
-  ptx::Mbarrier full[C::kStages];   ///< one arrival and the bytes of the copies
-  ptx::Mbarrier empty[C::kStages];  ///< every consumer warp
-  ptx::Mbarrier start;              ///< queries and the keys of tile 0
+  ptx::Mbarrier full[C::kStages];        ///< one arrival and the bytes of the copies
+  ptx::Mbarrier empty[C::kStages];       ///< every consumer warp
+  ptx::Mbarrier peer_empty[C::kStages];  ///< the producer of the other block of the cluster
+  ptx::Mbarrier start;                   ///< queries and the keys of tile 0
 };
 
-/// What this block computes: 128 query rows of one head against all visible keys.
+/// What this block computes: 128 query rows of one head against all visible keys. Where the number
+/// of query tiles is odd, the tile of the last block lies beyond them: it computes the last one
+/// once more and stores nothing, because its tokens lie beyond sq.
 struct Work {
   int batch, head, query_tile;
   int keys, tiles;            ///< visible keys, and tiles of 128 that hold them
@@ -50,8 +53,9 @@ VC_DEVICE Work find_work(const AttentionParams& p) {
                   ? p.skv
                   : ptx::load_global_constant<std::int32_t>(p.key_lengths + work.batch);
   work.tiles = (work.keys + kTileKeys - 1) / kTileKeys;
+  const int tile = work.query_tile < p.q_tiles ? work.query_tile : p.q_tiles - 1;
   work.q_tile_index =
-      (static_cast<std::int64_t>(work.batch) * p.q_heads + work.head) * p.q_tiles + work.query_tile;
+      (static_cast<std::int64_t>(work.batch) * p.q_heads + work.head) * p.q_tiles + tile;
   work.kv_head_index =
       static_cast<std::int64_t>(work.batch) * (p.q_heads / p.group) + work.head / p.group;
   return work;
