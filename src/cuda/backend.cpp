@@ -101,7 +101,6 @@ std::string refuses_recipe(const Recipe& r) {
 std::string refuses_arguments(const Arguments& a) {
   if (a.causal || a.mask) return "causal and masked attention run on the cpu backend only";
   if (a.q_segments || a.k_segments) return "packed segments run on the cpu backend only";
-  if (a.q_rope || a.k_rope) return "rotary tables run on the cpu backend only";
   if (a.q.dim() > 128) {
     return fmt::format("the head dimension is {} (supported: 1 to 128)", a.q.dim());
   }

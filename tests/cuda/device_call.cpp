@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 namespace vcattn::test {
 namespace {
@@ -48,6 +49,23 @@ struct DeviceInput {
   std::int64_t size;
   DeviceBytes bytes;
   TensorView view;
+};
+
+/// Rotary tables on the device; nothing for a call without.
+struct DeviceRope {
+  explicit DeviceRope(const std::optional<Rope>& host)
+      : rope(host),
+        cos(host ? host->cos : nullptr, bytes(host)),
+        sin(host ? host->sin : nullptr, bytes(host)) {
+    if (!rope) return;
+    rope->cos = reinterpret_cast<const float*>(cos.data());
+    rope->sin = reinterpret_cast<const float*>(sin.data());
+  }
+  static std::size_t bytes(const std::optional<Rope>& rope) {
+    return rope ? static_cast<std::size_t>(rope->tokens * rope->pairs) * sizeof(float) : 0;
+  }
+  std::optional<Rope> rope;
+  DeviceBytes cos, sin;
 };
 
 struct DeviceOutput {
@@ -101,6 +119,7 @@ Outcome run_on_device(const Arguments& host, const Recipe& recipe, const DeviceO
                       VSmoothState* state) {
   Outcome outcome = poisoned_outputs(host, options.layout);
   const DeviceInput q(host.q), k(host.k), v(host.v);
+  const DeviceRope q_rope(host.q_rope), k_rope(host.k_rope);
   DeviceOutput out(outcome.out), lse(outcome.lse);
   const DeviceBytes lengths(options.key_lengths.data(),
                             options.key_lengths.size() * sizeof(std::int32_t));
@@ -108,6 +127,8 @@ Outcome run_on_device(const Arguments& host, const Recipe& recipe, const DeviceO
   a.q = q.view;
   a.k = k.view;
   a.v = v.view;
+  a.q_rope = q_rope.rope;
+  a.k_rope = k_rope.rope;
   a.out = out.view;
   if (options.lse) a.lse = lse_of(lse.view);
   a.key_lengths =
@@ -137,6 +158,7 @@ Outcome run_on_host(const Arguments& host, const Recipe& recipe, const DeviceOpt
 Recipe device_recipe(const char* name) {
   Recipe result = recipe(name);
   result.v_smooth = VSmooth::kSequence;
+  if (result.p == PFormat::kE4M3Exp) result.p_reference = PReference::kTile;  // the kernel's
   return result;
 }
 

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "cpu/attend.h"
 #include "cpu/prepare.h"
 #include "cuda/device_call.h"
+#include "cuda/rope_tables.h"
 #include "cuda/sm90/layout.h"
 
 namespace vcattn::test {
@@ -23,29 +25,53 @@ struct Case {
   const char* name;
   Setup setup;
   bool reversed = false;  ///< keys are processed last to first
+  std::optional<RopeLayout> rope = std::nullopt;
+  std::int64_t pairs = 0;  ///< that are rotated
 };
 
+constexpr RopeLayout kPairs = RopeLayout::kInterleaved, kHalves = RopeLayout::kHalf;
+
 std::vector<Case> cases() {
-  return {{"OneTile", {.queries = 128, .keys = 128}},
-          {"Ragged", {.q_heads = 2, .queries = 300, .keys = 515}},
-          {"Permuted", {.queries = 70, .keys = 387}, true},
-          {"GroupedHeads", {.batch = 2, .q_heads = 4, .kv_heads = 2, .queries = 130, .keys = 200}},
-          {"Dim64", {.q_heads = 2, .queries = 100, .keys = 300, .dim = 64}},
-          {"Dim72", {.queries = 100, .keys = 300, .dim = 72}},
-          {"OneKey", {.queries = 3, .keys = 1}},
-          {"Float32", {.queries = 90, .keys = 260, .dtype = DType::kF32}}};
+  return {
+      {"OneTile", {.queries = 128, .keys = 128}},
+      {"Ragged", {.q_heads = 2, .queries = 300, .keys = 515}},
+      {"Permuted", {.queries = 70, .keys = 387}, true},
+      {"GroupedHeads", {.batch = 2, .q_heads = 4, .kv_heads = 2, .queries = 130, .keys = 200}},
+      {"Dim64", {.q_heads = 2, .queries = 100, .keys = 300, .dim = 64}},
+      {"Dim72", {.queries = 100, .keys = 300, .dim = 72}},
+      {"OneKey", {.queries = 3, .keys = 1}},
+      {"Float32", {.queries = 90, .keys = 260, .dtype = DType::kF32}},
+      {"TokensBeforeHeads", {.q_heads = 2, .queries = 140, .keys = 200, .layout = Layout::kBSHD}},
+      {"RopePairs", {.q_heads = 2, .queries = 150, .keys = 300}, false, kPairs, 64},
+      {"RopeHalves", {.queries = 150, .keys = 300}, true, kHalves, 64},
+      {"RopeFewPairs", {.queries = 20, .keys = 140}, false, kPairs, 11},
+      {"RopeFewHalves", {.queries = 20, .keys = 140}, true, kHalves, 24},
+      {"RopeFloat16", {.queries = 60, .keys = 70, .dtype = DType::kF16}, false, kHalves, 64},
+      {"RopeFloat32", {.queries = 60, .keys = 70, .dtype = DType::kF32}, false, kPairs, 64},
+      {"RopeDim64", {.queries = 140, .keys = 200, .dim = 64}, false, kHalves, 32},
+      {"RopeDim72", {.queries = 60, .keys = 150, .dim = 72}, false, kHalves, 36}};
 }
+
+/// Rotary tables on the device.
+struct DeviceTables {
+  explicit DeviceTables(const RopeTables& host)
+      : cos(host.cos.data(), host.cos.size() * sizeof(float)),
+        sin(host.sin.data(), host.sin.size() * sizeof(float)) {}
+  DeviceBytes cos, sin;
+};
 
 /// Everything preparation wrote, on the host.
 struct Prepared {
-  Prepared(const Inputs& inputs, bool reversed, bool int8_scores = true)
+  Prepared(const Inputs& inputs, const Case& test, bool int8_scores = true)
       : call(inputs.arguments()),
+        q_tables(call.q.tokens(), test.pairs, 0.0),
+        k_tables(call.k.tokens(), test.pairs, 0.5),
         device_q(call.q.data, bytes_of(call.q)),
         device_k(call.k.data, bytes_of(call.k)),
         device_v(call.v.data, bytes_of(call.v)) {
     std::vector<std::int32_t> keys(static_cast<std::size_t>(call.k.tokens()));
     std::iota(keys.begin(), keys.end(), 0);
-    if (reversed) std::reverse(keys.begin(), keys.end());
+    if (test.reversed) std::reverse(keys.begin(), keys.end());
     order = keys;
     std::vector<std::int32_t> all;
     for (std::int64_t i = 0; i < call.k.batch() * call.k.heads(); ++i) {
@@ -57,6 +83,11 @@ struct Prepared {
     call.k.data = device_k.data();
     call.v.data = device_v.data();
     call.out = {nullptr, DType::kF32, call.q.shape, {0, 0, 0, 1}};
+    const DeviceTables device_q_tables(q_tables), device_k_tables(k_tables);
+    if (test.rope) {
+      call.q_rope = on_device(q_tables.rope(*test.rope), device_q_tables);
+      call.k_rope = on_device(k_tables.rope(*test.rope), device_k_tables);
+    }
     shape = prepare::shape_of(call);
     workspace = prepare::plan_workspace(shape, false);
     bytes.assign(workspace.bytes, std::byte{0xFF});
@@ -64,10 +95,21 @@ struct Prepared {
     prepare::Options options;
     options.int8_scores = int8_scores;
     options.score_scale = 1.0F / std::sqrt(static_cast<float>(call.q.dim()));
-    options.order = reversed ? reinterpret_cast<const std::int32_t*>(device_order.data()) : nullptr;
+    options.order =
+        test.reversed ? reinterpret_cast<const std::int32_t*>(device_order.data()) : nullptr;
     prepare::prepare(call, shape, workspace, options, base.data(), nullptr);
     base.copy_back(bytes.data());
-    call = inputs.arguments();
+    call = inputs.arguments();  // as the CPU reads it
+    if (test.rope) {
+      call.q_rope = q_tables.rope(*test.rope);
+      call.k_rope = k_tables.rope(*test.rope);
+    }
+  }
+
+  static Rope on_device(Rope rope, const DeviceTables& tables) {
+    rope.cos = reinterpret_cast<const float*>(tables.cos.data());
+    rope.sin = reinterpret_cast<const float*>(tables.sin.data());
+    return rope;
   }
 
   template <class T>
@@ -84,6 +126,7 @@ struct Prepared {
   }
 
   Arguments call;
+  RopeTables q_tables, k_tables;
   DeviceBytes device_q, device_k, device_v;
   std::vector<std::int32_t> order;
   prepare::Shape shape;
@@ -91,10 +134,11 @@ struct Prepared {
   std::vector<std::byte> bytes;
 };
 
-cpu::Rows load(const Prepared& p, const TensorView& view, std::int64_t b, std::int64_t h) {
+cpu::Rows load(const Prepared& p, const TensorView& view, std::int64_t b, std::int64_t h,
+               const std::optional<Rope>& rope = std::nullopt) {
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(view.tokens()));
   std::iota(tokens.begin(), tokens.end(), 0);
-  return cpu::load_rows(view, b, h, tokens, std::nullopt, p.shape.dim);
+  return cpu::load_rows(view, b, h, tokens, rope, p.shape.dim);
 }
 
 int score_offset(int dim, int row, int channel) {
@@ -119,14 +163,14 @@ class DevicePreparation : public testing::TestWithParam<Case> {};
 /// Stages from the mean key to the codes of Q and K, for INT8 or for E4M3 scores.
 void expect_codes_and_scales_of_the_cpu(const Case& test, bool int8_scores) {
   const Inputs inputs(test.setup);
-  const Prepared p(inputs, test.reversed, int8_scores);
+  const Prepared p(inputs, test, int8_scores);
   const int dim = p.shape.dim;
   const float unit = cpu::codes_per_score(p.call);
   for (std::int64_t head = 0; head < p.shape.batch * p.shape.kv_heads; ++head) {
     const std::int64_t b = head / p.shape.kv_heads, h = head % p.shape.kv_heads;
 
     // The mean key, a sum in another order: bounded.
-    cpu::Rows keys = load(p, p.call.k, b, h);
+    cpu::Rows keys = load(p, p.call.k, b, h, p.call.k_rope);
     const std::vector<float> mean = p.channels(p.workspace.mean, head);
     const std::vector<float> cpu_mean = cpu::mean_row(keys);
     for (int c = 0; c < dim; ++c) ASSERT_NEAR(mean[c], cpu_mean[c], 1e-6) << c;
@@ -143,20 +187,20 @@ void expect_codes_and_scales_of_the_cpu(const Case& test, bool int8_scores) {
     cpu::scale_channels(keys, inverse);
     cpu::rotate_hadamard(keys);
     keys = cpu::permute(keys, p.order);
-    const cpu::QkOperand k =
-        int8_scores ? cpu::quantize_rows(keys, QkFormat::kInt8, 0, Nvfp4Scale::kSix)
-                    : cpu::quantize_keys_half(keys);
+    const cpu::QkOperand k = int8_scores
+                                 ? cpu::quantize_rows(keys, QkFormat::kInt8, 0, Nvfp4Scale::kSix)
+                                 : cpu::quantize_keys_half(keys);
     expect_codes(k, p.at<std::uint8_t>(p.workspace.k) + head * p.shape.k_tiles * 128 * dim, dim);
 
     // Q of every query head of the group: equal codes and multipliers.
     for (int g = 0; g < p.shape.group(); ++g) {
       const std::int64_t q_head = b * p.shape.q_heads + h * p.shape.group() + g;
-      cpu::Rows rows = load(p, p.call.q, b, h * p.shape.group() + g);
+      cpu::Rows rows = load(p, p.call.q, b, h * p.shape.group() + g, p.call.q_rope);
       cpu::scale_channels(rows, balance);
       cpu::rotate_hadamard(rows);
-      const cpu::QkOperand q =
-          int8_scores ? cpu::quantize_rows_windowed(rows, unit, k.row_scales[0])
-                      : cpu::quantize_queries_half(rows, unit, k.row_scales[0]);
+      const cpu::QkOperand q = int8_scores
+                                   ? cpu::quantize_rows_windowed(rows, unit, k.row_scales[0])
+                                   : cpu::quantize_queries_half(rows, unit, k.row_scales[0]);
       const std::int64_t first = q_head * p.shape.q_tiles * 128;
       expect_codes(q, p.at<std::uint8_t>(p.workspace.q) + first * dim, dim);
       for (std::int64_t i = 0; i < rows.count; ++i) {
@@ -179,7 +223,7 @@ TEST_P(DevicePreparation, E4m3CodesAreTheCpus) {
 TEST_P(DevicePreparation, ValuesAndMeansAreTheCpus) {
   VCATTN_NEEDS_HOPPER();
   const Inputs inputs(GetParam().setup);
-  const Prepared p(inputs, GetParam().reversed);
+  const Prepared p(inputs, GetParam());
   const int dim = p.shape.dim;
   for (std::int64_t head = 0; head < p.shape.batch * p.shape.kv_heads; ++head) {
     cpu::Rows values =
