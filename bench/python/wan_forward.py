@@ -1,11 +1,11 @@
 """One forward of a Wan2.2-A14B-shaped transformer with random weights: attention backends compared.
 
-A row is a diffusers backend, or a moment of vcattn's schedule: "group" clusters and takes means
-out (every fourth step of the first quarter), "means" reuses the grouping, "later" is every step
-after the first quarter. The whole model has 40 blocks, which are alike: --layers 4 takes a minute
-with repeats and memory for little more than the activations. "identity" is a forward whose
-self-attention returns v: what remains is the rest of the model, from which the attention share and
-the Amdahl bound (attention that takes no time) follow.
+A row is a diffusers backend, or a moment of vcattn's schedule: "group" clusters (every fourth step
+of the first quarter), "later" is every other step, which reuses the grouping. The whole model has
+40 blocks, which are alike: --layers 4 takes a minute with repeats and memory for little more than
+the activations. "identity" is a forward whose self-attention returns v: what remains is the rest of
+the model, from which the attention share and the Amdahl bound (attention that takes no time)
+follow.
 
 Warms up by forwards of one block, then runs interleaved repeats; every time goes to standard error
 as it is measured, one JSON object with medians to standard output. Needs a GPU and diffusers.
@@ -31,10 +31,10 @@ from vcattn.integrations._engine import extend_enum
 from vcattn.integrations.diffusers import register
 
 STEPS, WINDOW, REFRESH = 40, 10, 4
-MOMENTS = {"group": 0, "means": 1, "later": STEPS - 1}
+MOMENTS = {"group": 0, "later": 1}
 #: How many of a clip's steps are like each moment.
 GROUPINGS = len(range(0, WINDOW, REFRESH))
-COUNTS = {"group": GROUPINGS, "means": WINDOW - GROUPINGS, "later": STEPS - WINDOW}
+COUNTS = {"group": GROUPINGS, "later": STEPS - GROUPINGS}
 ROWS = ["_native_cudnn", "_native_flash", "identity", *MOMENTS]
 
 
@@ -204,7 +204,7 @@ def main() -> None:
     options = parser.parse_args()
     moments = [row for row in options.rows if row in MOMENTS]
     if moments and moments[0] != "group":
-        parser.error("--rows: means and later need group before them")
+        parser.error("--rows: later needs group before it")
     register()
     add_identity_backend()
     say("making the model")

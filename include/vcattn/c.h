@@ -137,10 +137,11 @@ VCATTN_API void vcattn_recipe_destroy(vcattn_recipe* recipe);
 
 /* State that groups at every call, for callers without denoising steps. */
 VCATTN_API vcattn_status vcattn_state_create(vcattn_state** state);
-/* State under a schedule: means in the first ceil(window * steps) steps, grouping every `refresh`
- * of them. */
+/* State under a schedule: grouping every `refresh` of the first ceil(window * steps) steps; means
+ * in all steps, or only in those if means_after_window is 0. */
 VCATTN_API vcattn_status vcattn_state_create_scheduled(int32_t steps, double window,
-                                                       int32_t refresh, vcattn_state** state);
+                                                       int32_t refresh, int32_t means_after_window,
+                                                       vcattn_state** state);
 VCATTN_API vcattn_status vcattn_state_begin_step(vcattn_state* state, int32_t step);
 /* Forgets the grouping (a new clip), keeps the schedule. */
 VCATTN_API vcattn_status vcattn_state_reset(vcattn_state* state);

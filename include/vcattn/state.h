@@ -8,21 +8,23 @@
 namespace vcattn {
 
 /// When V is clustered and demeaned over the denoising steps. During the first
-/// ceil(window * steps) steps means are removed, and the grouping is recomputed every `refresh`
-/// steps (centroids warm-started); afterwards the low-bit kernel runs on the permutation left
-/// behind, without means. Source: VC-Attention (arXiv 2609.15810), section on scheduling.
+/// ceil(window * steps) steps the grouping is recomputed every `refresh` steps (centroids
+/// warm-started); afterwards calls run on the permutation left behind. Source: VC-Attention (arXiv
+/// 2609.15810), section on scheduling; there, means are taken out inside the window only.
 struct VSmoothSchedule {
   int steps = 1;
   double window = 0.25;
   int refresh = 4;
+  bool means_after_window = true;  ///< false: as in the paper
 
   friend bool operator==(const VSmoothSchedule&, const VSmoothSchedule&) = default;
 };
 
 /// What a call at some step does.
 struct VSmoothAction {
-  bool regroup = true;  ///< run k-means and sort before this call
-  bool demean = true;   ///< subtract and restore block means in this call
+  bool regroup = true;    ///< run k-means and sort before this call
+  bool demean = true;     ///< subtract and restore block means in this call
+  bool in_window = true;  ///< a grouping of other keys than this call's would be replaced
 };
 
 /// Permutation, centroids and schedule of ONE layer (and one guidance branch). The caller owns it,

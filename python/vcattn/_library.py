@@ -103,7 +103,10 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "vcattn_recipe_field": (c_int32, [c_void_p, c_size_t, _TEXT, _TEXT]),
     "vcattn_recipe_destroy": (None, [c_void_p]),
     "vcattn_state_create": (c_int32, [POINTER(c_void_p)]),
-    "vcattn_state_create_scheduled": (c_int32, [c_int32, c_double, c_int32, POINTER(c_void_p)]),
+    "vcattn_state_create_scheduled": (
+        c_int32,
+        [c_int32, c_double, c_int32, c_int32, POINTER(c_void_p)],
+    ),
     "vcattn_state_begin_step": (c_int32, [c_void_p, c_int32]),
     "vcattn_state_reset": (c_int32, [c_void_p]),
     "vcattn_state_action": (c_int32, [c_void_p, POINTER(c_int32), POINTER(c_int32)]),

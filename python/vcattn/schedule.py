@@ -82,8 +82,9 @@ class Schedule:
 
     Args:
         steps: denoising steps of the loop.
-        window: fraction of the steps, from the first, that take block means out.
+        window: fraction of the steps, from the first, in which tokens are regrouped.
         refresh: within the window the grouping is recomputed every so many steps.
+        means: "all" steps take block means out, or those of the "window" only, as in the paper.
         recipe: of self-attention where no rule says otherwise.
         rules: the first that matches wins.
         layers: self-attention calls of one forward pass; needed for negative layers and, where
@@ -101,13 +102,15 @@ class Schedule:
         *,
         window: float = 0.25,
         refresh: int = 4,
+        means: str = "all",
         recipe: str | Recipe = DEFAULT,
         rules: Iterable[Rule] = (),
         layers: int | None = None,
         cross: str | Recipe = TORCH,
     ) -> None:
-        self.steps, self.window, self.refresh, self.layers = steps, window, refresh, layers
-        self._make_state()  # checks steps, window and refresh
+        self.steps, self.window, self.refresh, self.means = steps, window, refresh, means
+        self.layers = layers
+        self._make_state()  # checks these
         self.recipe, self.cross = _checked(recipe), _checked(cross)
         self.rules = [self._resolved(rule) for rule in rules]
         self.current_step = 0
@@ -116,7 +119,7 @@ class Schedule:
         self._tokens: list[contextvars.Token[Schedule | None]] = []
 
     def _make_state(self) -> VSmoothState:
-        return VSmoothState(self.steps, self.window, self.refresh)
+        return VSmoothState(self.steps, self.window, self.refresh, self.means)
 
     def _state_step(self) -> int:
         """The step that states are told."""

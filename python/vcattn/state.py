@@ -7,6 +7,10 @@ import weakref
 from ctypes import byref, c_int32, c_size_t, c_void_p
 
 from ._library import check, library
+from .errors import InvalidArgumentError
+
+#: The steps that take block means out: every one, or those of the window.
+MEANS = ("all", "window")
 
 _numbers = itertools.count(1)
 _alive: weakref.WeakValueDictionary[int, VSmoothState] = weakref.WeakValueDictionary()
@@ -15,22 +19,34 @@ _alive: weakref.WeakValueDictionary[int, VSmoothState] = weakref.WeakValueDictio
 class VSmoothState:
     """Permutation, centroids and schedule of ONE layer and guidance branch.
 
-    Without arguments it groups at every call, warm-started. With ``steps`` it follows the paper's
-    schedule: means are taken out in the first ``ceil(window * steps)`` steps, the grouping is
-    recomputed every ``refresh`` steps of those, and later steps reuse the permutation without
-    means. Pass it to the calls of that layer and announce each step with ``begin_step``; not from
-    two threads at once. ``vcattn.Schedule`` keeps these objects for a whole model.
+    Without arguments it groups at every call, warm-started. With ``steps`` it follows a schedule:
+    the grouping is recomputed every ``refresh`` of the first ``ceil(window * steps)`` steps, and
+    later steps reuse the permutation. Means are taken out in all steps, or, as in the paper, in
+    those of the window only (``means="window"``). Pass it to the calls of that layer and announce
+    each step with ``begin_step``; not from two threads at once. ``vcattn.Schedule`` keeps these
+    objects for a whole model.
 
     Raises:
-        InvalidArgumentError: steps < 1, window outside [0, 1] or refresh < 1.
+        InvalidArgumentError: steps < 1, window outside [0, 1], refresh < 1, other means.
     """
 
-    def __init__(self, steps: int | None = None, window: float = 0.25, refresh: int = 4) -> None:
+    def __init__(
+        self,
+        steps: int | None = None,
+        window: float = 0.25,
+        refresh: int = 4,
+        means: str = "all",
+    ) -> None:
+        if means not in MEANS:
+            raise InvalidArgumentError(
+                f"means: {means!r} was given (supported: {', '.join(MEANS)})", "means"
+            )
         created = c_void_p()
         if steps is None:
             check(library().vcattn_state_create(byref(created)))
         else:
-            check(library().vcattn_state_create_scheduled(steps, window, refresh, byref(created)))
+            created_as = (steps, window, refresh, means == "all", byref(created))
+            check(library().vcattn_state_create_scheduled(*created_as))
         self.handle = created
         self.number = next(_numbers)  # what the PyTorch operator is given
         _alive[self.number] = self

@@ -52,10 +52,11 @@ vcattn_status vcattn_state_create(vcattn_state** state) {
 }
 
 vcattn_status vcattn_state_create_scheduled(int32_t steps, double window, int32_t refresh,
-                                            vcattn_state** state) {
+                                            int32_t means_after_window, vcattn_state** state) {
   return guarded([&] {
     required(state, "state") = nullptr;
-    *state = new vcattn_state{VSmoothState(VSmoothSchedule{steps, window, refresh})};
+    const VSmoothSchedule schedule{steps, window, refresh, means_after_window != 0};
+    *state = new vcattn_state{VSmoothState(schedule)};
   });
 }
 

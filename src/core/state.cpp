@@ -46,13 +46,15 @@ void VSmoothState::begin_step(int step) {
 }
 
 VSmoothAction VSmoothState::next_action(bool has_grouping) const {
-  if (!scheduled_) return {.regroup = true, .demean = true};
+  if (!scheduled_) return {};
   const int window_steps =
       // 0.28 * 50 is a hair above 14 in binary.
       static_cast<int>(std::ceil(schedule_.window * static_cast<double>(schedule_.steps) - 1e-9));
-  if (step_ >= window_steps) return {.regroup = false, .demean = false};
+  if (step_ >= window_steps) {
+    return {.regroup = false, .demean = schedule_.means_after_window, .in_window = false};
+  }
   const bool due = step_ % schedule_.refresh == 0 && grouped_at_ != step_;
-  return {.regroup = !has_grouping || due, .demean = true};
+  return {.regroup = !has_grouping || due};
 }
 
 void VSmoothState::reset() {

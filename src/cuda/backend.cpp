@@ -164,7 +164,7 @@ const std::int32_t* group_keys(const Plan& plan, const Smoothing& smoothing,
   // Other key lengths mean another grouping inside the schedule's window, none behind it.
   const cluster::Shape& shape = smoothing.previous->shape();
   cluster::check_lengths(a, shape, kept, stream);
-  if (smoothing.action.demean && smoothing.warm) {
+  if (smoothing.action.in_window && smoothing.warm) {
     options.warm = false;
     options.only_if_stale = true;
     cluster::group(a, shape, options, kept, base, stream);

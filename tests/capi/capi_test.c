@@ -168,8 +168,8 @@ static void test_state(void) {
   int32_t keys[kTokens], regroup, demean;
   char seen[kTokens] = {0};
   size_t count = 0, i;
-  CHECK(vcattn_state_create_scheduled(0, 0.25, 4, &state) == VCATTN_INVALID_ARGUMENT);
-  CHECK(vcattn_state_create_scheduled(8, 0.25, 4, &state) == VCATTN_OK);
+  CHECK(vcattn_state_create_scheduled(0, 0.25, 4, 1, &state) == VCATTN_INVALID_ARGUMENT);
+  CHECK(vcattn_state_create_scheduled(8, 0.25, 4, 1, &state) == VCATTN_OK);
   CHECK(vcattn_recipe_create("vc8", &recipe) == VCATTN_OK);
   CHECK(vcattn_state_permutation(state, 0, 0, NULL, &count) == VCATTN_OK && count == 0);
   CHECK(vcattn_state_begin_step(state, 0) == VCATTN_OK);
@@ -183,9 +183,14 @@ static void test_state(void) {
   }
   CHECK(vcattn_state_begin_step(state, 2) == VCATTN_OK); /* ceil(0.25 * 8) = 2: past the window */
   CHECK(vcattn_state_action(state, &regroup, &demean) == VCATTN_OK);
-  CHECK(regroup == 0 && demean == 0);
+  CHECK(regroup == 0 && demean == 1);
   CHECK(vcattn_state_begin_step(state, 8) == VCATTN_INVALID_ARGUMENT);
   CHECK(vcattn_state_reset(state) == VCATTN_OK);
+  vcattn_state_destroy(state);
+  CHECK(vcattn_state_create_scheduled(8, 0.25, 4, 0, &state) == VCATTN_OK);
+  CHECK(vcattn_state_begin_step(state, 2) == VCATTN_OK);
+  CHECK(vcattn_state_action(state, &regroup, &demean) == VCATTN_OK);
+  CHECK(regroup == 0 && demean == 0);
   vcattn_state_destroy(state);
   vcattn_recipe_destroy(recipe);
 }

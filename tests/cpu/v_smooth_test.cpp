@@ -93,13 +93,16 @@ TEST(VSmooth, OutputIsEquivariantInTheOrderOfTheKeys) {
 }
 
 TEST(VSmoothState, FollowsTheSchedule) {
-  // 20 steps, a quarter of them smoothed, refreshed every 4: groups at 0 and 4, means until 4.
-  VSmoothState state({.steps = 20, .window = 0.25, .refresh = 4});
-  for (int step = 0; step < 20; ++step) {
-    state.begin_step(step);
-    const VSmoothAction action = state.next_action(step > 0);
-    EXPECT_EQ(action.regroup, step == 0 || step == 4) << step;
-    EXPECT_EQ(action.demean, step < 5) << step;
+  // 20 steps, a quarter of them in the window, refreshed every 4: groups at 0 and 4.
+  for (const bool after : {true, false}) {
+    VSmoothState state({.steps = 20, .window = 0.25, .refresh = 4, .means_after_window = after});
+    for (int step = 0; step < 20; ++step) {
+      state.begin_step(step);
+      const VSmoothAction action = state.next_action(step > 0);
+      EXPECT_EQ(action.regroup, step == 0 || step == 4) << step;
+      EXPECT_EQ(action.in_window, step < 5) << step;
+      EXPECT_EQ(action.demean, step < 5 || after) << step;
+    }
   }
 }
 
@@ -107,9 +110,9 @@ TEST(VSmoothState, WindowIsRoundedUp) {
   // ceil(0.25 * 30) = 8 steps.
   VSmoothState state({.steps = 30, .window = 0.25, .refresh = 4});
   state.begin_step(7);
-  EXPECT_TRUE(state.next_action(true).demean);
+  EXPECT_TRUE(state.next_action(true).in_window);
   state.begin_step(8);
-  EXPECT_FALSE(state.next_action(true).demean);
+  EXPECT_FALSE(state.next_action(true).in_window);
 }
 
 TEST(VSmoothState, GroupsWhereverItFindsNoGroupingInsideTheWindowOnly) {
@@ -145,11 +148,27 @@ TEST(VSmoothState, CarriesThePermutationPastTheWindow) {
   EXPECT_NE(permutation, identity);
   EXPECT_EQ(state.grouping()->centroids(0, 1).size(), 2U * 128U);  // one per 256 keys
 
-  state.begin_step(6);  // past the window: same permutation, no means
+  state.begin_step(6);  // past the window
   const Outcome late = run(a, recipe("vc8"), &state);
   EXPECT_EQ(state.grouping()->permutation(0, 1), permutation);
   const Outcome unsmoothed = run(a, vc8(VSmooth::kOff));
   EXPECT_FALSE(same_bits(late.out_view(), unsmoothed.out_view()));
+}
+
+TEST(VSmoothState, TakesMeansOutPastTheWindowUnlessAskedNotTo) {
+  const Inputs inputs(populations(768));
+  const Recipe r = only_v(VSmooth::kClustered);
+  const auto errors = [&](bool means_after_window) {
+    VSmoothState state({.steps = 8, .means_after_window = means_after_window});
+    const double first = error_of(inputs.arguments(), r, &state);
+    state.begin_step(6);
+    return std::pair(first, error_of(inputs.arguments(), r, &state));
+  };
+  const auto [first, with] = errors(true);
+  const auto [again, without] = errors(false);
+  EXPECT_EQ(first, again);
+  EXPECT_EQ(with, first);  // the same permutation of the same values
+  EXPECT_GT(without, 3.0 * first);
 }
 
 TEST(VSmoothState, FirstCallEqualsACallWithoutState) {

@@ -120,16 +120,16 @@ def test_unsupported_calls_fall_back_with_one_warning(qkv):
 def test_schedule_follows_sigmas_blocks_and_branches(qkv):
     override, func = AttentionOverride(Settings(min_tokens=0, window=0.5, refresh=2)), Recorder()
     q, k, v = qkv()
-    actions = []
+    steps = []
     for step in range(8):
         for block in range(2):
             for branch in ("cond", "uncond"):
                 call = options(step, block=block, uuids=(branch,))
                 override(func, q, k, v, 2, skip_reshape=True, transformer_options=call)
-        states = override._schedule.states
-        actions.append(next(iter(states.values())).action)
-    assert len(states) == 4  # two blocks, two branches
-    assert [demean for _, demean in actions] == [True] * 4 + [False] * 4
+        steps.append(override._schedule.current_step)
+    assert len(override._schedule.states) == 4  # two blocks, two branches
+    assert steps == list(range(8))
+    assert (override._schedule.window, override._schedule.refresh) == (0.5, 2)
     # A new run over the same sigmas starts from the first step.
     override(func, q, k, v, 2, skip_reshape=True, transformer_options=options(0))
     assert override._schedule.current_step == 0

@@ -26,9 +26,8 @@ def test_steps_follow_window_and_refresh(normal):
         for step in schedule.track(range(20)):
             vcattn.attention(q, k, v + 0.01 * step * normal(1, 1, 300, 64))
             permutations.append(schedule.states[0].permutation())
-            if step in (0, 9):
-                assert schedule.states[0].action[1]  # means are taken out
-        assert schedule.states[0].action == (False, False)
+            assert schedule.states[0].action[1]  # means are taken out
+        assert schedule.states[0].action == (False, True)
     changes = [step for step in range(1, 20) if permutations[step] != permutations[step - 1]]
     assert set(changes) <= {4, 8}  # recomputed every 4 steps of the first 10, then kept
     assert sorted(permutations[0]) == list(range(300))
@@ -53,9 +52,14 @@ def test_means_help_on_clustered_values(normal):
     q, k, v = clip(normal, tokens=1024)
     expected, _ = reference(q, k, v)
     only_v = vcattn.Recipe("exact", v="e4m3-channel", v_smooth="clustered", keys_per_cluster=256)
-    with vcattn.Schedule(steps=4, window=0.25, recipe=only_v) as schedule:
-        errors = [rel_l2(vcattn.attention(q, k, v), expected) for _ in schedule.track(range(4))]
-    assert errors[0] < 0.3 * errors[1] and errors[1] == errors[2] == errors[3]
+
+    def errors(means):
+        with vcattn.Schedule(steps=4, window=0.25, means=means, recipe=only_v) as schedule:
+            return [rel_l2(vcattn.attention(q, k, v), expected) for _ in schedule.track(range(4))]
+
+    everywhere, paper = errors("all"), errors("window")
+    assert everywhere == [everywhere[0]] * 4 and paper[0] == everywhere[0]
+    assert paper[0] < 0.3 * paper[1] and paper[1] == paper[2] == paper[3]
 
 
 def test_rules_choose_recipes(normal):
@@ -146,6 +150,7 @@ def test_callback_announces_the_next_step():
         {"steps": 0},
         {"steps": 4, "window": 1.5},
         {"steps": 4, "refresh": 0},
+        {"steps": 4, "means": "none"},
         {"steps": 4, "recipe": "vc9"},
         {"steps": 4, "rules": [vcattn.Rule("vc9")]},
         {"steps": 4, "rules": [vcattn.Rule("vc8", layers=[-1])]},

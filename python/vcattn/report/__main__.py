@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     clip.add_argument("--model", type=Path, required=True, metavar="FOLDER",
                       help="folder with model.py and weights-*.safetensors")  # fmt: skip
     clip.add_argument("--variants", default="sage2,vc8,vc8-paper,sage3,vc4",
-                      help="recipes, each alone or with @uniform or @all")  # fmt: skip
+                      help="recipes, each alone or with @first, @uniform or @all")  # fmt: skip
     clip.add_argument("--labels", type=integers, default=[0, 1, 2, 3, 4, 5], metavar="0,1,...",
                       help="one clip each; the label is the seed too")  # fmt: skip
     clip.add_argument("--frames", type=int, default=16)

@@ -14,11 +14,12 @@ WINDOW = 0.25
 
 
 class UniformSchedule(Schedule):
-    """As many steps with means as the default, but spread evenly: the paper's counter-example."""
+    """A quarter of the steps, spread evenly, groups and takes means out: the paper's
+    counter-example to the first quarter."""
 
     def _make_state(self) -> VSmoothState:
         # The first half of these steps takes means out, the second does not.
-        return VSmoothState(2 * self.steps, 0.5, self.refresh)
+        return VSmoothState(2 * self.steps, 0.5, self.refresh, "window")
 
     def _state_step(self) -> int:
         spacing = self.steps / math.ceil(self.window * self.steps)
@@ -30,8 +31,9 @@ class UniformSchedule(Schedule):
 
 @dataclass(frozen=True)
 class Variant:
-    """``text`` is a recipe, with "@uniform" or "@all" for means in a uniform quarter of the steps
-    or in all of them; the default is the first quarter."""
+    """``text`` is a recipe under the default schedule, or with "@first", "@uniform" or "@all" for
+    means and grouping in the first quarter of the steps (the paper's), in a quarter spread evenly,
+    or in all of them."""
 
     text: str
 
@@ -40,12 +42,14 @@ class Variant:
         return self.text.partition("@")[0]
 
     def schedule(self, steps: int) -> Schedule:
-        when = self.text.partition("@")[2] or "first"
+        when = self.text.partition("@")[2]
         if when == "uniform":
             return UniformSchedule(steps, recipe=self.recipe, window=WINDOW, refresh=1)
-        windows = {"first": WINDOW, "all": 1.0}
-        if when not in windows:
+        known = {"": (WINDOW, "all"), "first": (WINDOW, "window"), "all": (1.0, "all")}
+        if when not in known:
+            forms = ", ".join(f"RECIPE@{name}" for name in ("first", "uniform", "all"))
             raise InvalidArgumentError(
-                f"variant: {self.text!r} (supported: RECIPE, RECIPE@uniform, RECIPE@all)", "variant"
+                f"variant: {self.text!r} (supported: RECIPE, {forms})", "variant"
             )
-        return Schedule(steps, recipe=self.recipe, window=windows[when], refresh=REFRESH)
+        window, means = known[when]
+        return Schedule(steps, recipe=self.recipe, window=window, refresh=REFRESH, means=means)
