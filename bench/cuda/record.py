@@ -4,7 +4,7 @@
 Usage: record.py OUTPUT_FOLDER COMMIT > h200-attention.json
 
 Reads peers.log (bench/cuda/peers.py), attention.json (attention_bench) and clocks.csv (nvidia-smi
-before and after), and adds the ratio of each run to the peer at the same shape.
+before and after), and adds the ratio of each run to each peer at the same shape.
 """
 
 import csv
@@ -27,11 +27,13 @@ def read_peers(path):
 def main():
     out, commit = pathlib.Path(sys.argv[1]), sys.argv[2]
     peers = read_peers(out / "peers.log")
-    rates = {tuple(peer["shape"]): peer["tflops"] for peer in peers}
     runs = json.loads((out / "attention.json").read_text())["runs"]
     for run in runs:
-        peer = rates.get(tuple(run["shape"]))
-        run["kernel_ratio_to_peer"] = round(run["kernel_tflops"] / peer, 3) if peer else None
+        run["kernel_ratio_to"] = {
+            peer["peer"]: round(run["kernel_tflops"] / peer["tflops"], 3)
+            for peer in peers
+            if peer["shape"] == run["shape"]
+        }
     with (out / "clocks.csv").open(newline="") as file:
         clocks = list(csv.DictReader(file, skipinitialspace=True))
     result = {

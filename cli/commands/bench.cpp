@@ -121,6 +121,9 @@ std::string scale_text(const BenchCase& full, const CallShape& s) {
   return fmt::format("scaled from {} heads, {} queries, {} keys", full.hq, full.sq, full.skv);
 }
 
+/// TFLOP/s of a GPU: "1195".
+std::string rate_text(double tflops) { return fmt::format("{:.0f}", tflops); }
+
 /// "1.63 ms (1.7 %)" of the kernel's time.
 std::string share_text(double milliseconds, const StageTimes& stages) {
   return fmt::format("{} ({:.1f} %)", time_text(milliseconds),
@@ -133,9 +136,9 @@ void print_stages(const std::vector<BenchResult>& results) {
   for (const BenchResult& r : results) {
     const StageTimes& s = *r.stages;
     table.add({r.evaluation.recipe.name, r.evaluation.kernel, time_text(s.kernel.median_ms),
-               number_text(r.tflops(s.kernel.median_ms)), share_text(s.prepare.median_ms, s),
+               rate_text(r.tflops(s.kernel.median_ms)), share_text(s.prepare.median_ms, s),
                share_text(s.grouping.median_ms, s), share_text(s.scheduled_grouping_ms, s),
-               time_text(s.call.median_ms), number_text(r.tflops()),
+               time_text(s.call.median_ms), rate_text(r.tflops()),
                number_text(r.evaluation.metrics->rel_l2)});
   }
   fmt::print("{}\n", table.text());

@@ -40,6 +40,10 @@ class Backend {
   /// The device that host tensors are copied to for this backend.
   virtual Device home() const = 0;
 
+  /// About how many seconds a call from host memory and back takes, copies included, in a process
+  /// that has run one before.
+  virtual double host_call_seconds(const Arguments& host) const = 0;
+
   /// Copies a host call, accepted by `refuses` when placed on `home()`, to that device.
   virtual std::unique_ptr<DeviceCall> stage(const Arguments& host) const = 0;
 

@@ -6,9 +6,11 @@
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 
+#include "core/call_work.h"
 #include "core/progress.h"
 #include "core/validate.h"
 #include "cpu/attend.h"
@@ -293,6 +295,19 @@ class CpuBackend final : public Backend {
       });
     });
     if (state != nullptr && smoothing.next != nullptr) state->set_grouping(smoothing.next);
+  }
+
+  double host_call_seconds(const Arguments& a) const override {
+    // Fitted to bench/results/h200-crossover.json: preparation on a thread per KV head, tiles on
+    // one per 128 query rows of a head. Two threads of a core are worth one.
+    constexpr double kCall = 3e-4, kPerToken = 4e-6, kPerMultiplyAdd = 1.6e-11;
+    const double cores = std::max(oneapi::tbb::info::default_concurrency() / 2, 1);
+    const auto heads = static_cast<double>(a.q.batch() * a.q.heads());
+    const auto kv_heads = static_cast<double>(a.q.batch() * a.k.heads());
+    const double tasks = heads * std::ceil(static_cast<double>(a.q.tokens()) / kBlockQueries);
+    const double prepare = kPerToken * static_cast<double>(a.k.tokens()) * kv_heads;
+    return kCall + prepare / std::clamp(kv_heads, 1.0, cores) +
+           kPerMultiplyAdd * multiply_adds(a) / std::clamp(tasks, 1.0, cores);
   }
 
   Device home() const override { return {}; }

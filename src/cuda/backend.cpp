@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/call_work.h"
 #include "core/validate.h"
 #include "cuda/grouping.h"
 #include "cuda/host/device.h"
@@ -251,6 +252,13 @@ class CudaBackend final : public Backend {
     const sm90::AttentionParams params =
         prepare::prepare(a, shape, workspace, options, buffer.data(), stream);
     sm90::attention_launcher(find_variant(recipe, shape.dim))(params, shape.batch, stream);
+  }
+
+  double host_call_seconds(const Arguments& a) const override {
+    // Fitted to bench/results/h200-crossover.json: allocations and launches, copies of pageable
+    // memory, the kernels.
+    constexpr double kCall = 4.5e-4, kPerElement = 6e-10, kPerMultiplyAdd = 2e-15;
+    return kCall + kPerElement * elements(a) + kPerMultiplyAdd * multiply_adds(a);
   }
 
   /// The first Hopper device.

@@ -25,7 +25,8 @@ set_source_files_properties(${root}/src/cuda/cluster/cluster.cu ${root}/src/cuda
                             ${root}/src/cuda/random.cu PROPERTIES LANGUAGE CXX)
 
 add_executable(emu_backend_test
-  ${backend_sources} ${root}/tests/cuda/attention_test.cpp
+  ${backend_sources} ${root}/tests/cuda/attention_test.cpp ${root}/tests/cuda/dispatch_test.cpp
+  ${root}/tests/cuda/extremes_test.cpp
   ${root}/tests/cuda/grouping_test.cpp ${root}/tests/cuda/prepare_test.cpp
   ${root}/tests/cuda/rope_test.cpp
   ${root}/tests/cuda/v_smooth_test.cpp
