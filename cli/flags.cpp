@@ -24,8 +24,8 @@ void add_backend_flag(CLI::App& parser, std::string& backend) {
       ->capture_default_str();
 }
 
-void add_recipes_flag(CLI::App& parser, std::vector<std::string>& recipes) {
-  parser
+CLI::Option* add_recipes_flag(CLI::App& parser, std::vector<std::string>& recipes) {
+  return parser
       .add_option("--recipes", recipes,
                   fmt::format("comma-separated recipes, from {}", fmt::join(recipe_names(), ", ")))
       ->delimiter(',')

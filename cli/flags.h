@@ -29,7 +29,7 @@ struct AttentionFlags {
 };
 
 void add_backend_flag(CLI::App& parser, std::string& backend);
-void add_recipes_flag(CLI::App& parser, std::vector<std::string>& recipes);
+CLI::Option* add_recipes_flag(CLI::App& parser, std::vector<std::string>& recipes);
 void add_json_flag(CLI::App& parser, bool& json);
 void add_reference_rows_flag(CLI::App& parser, std::int64_t& rows);
 /// --backend, --layout, --scale, --causal and --json.

@@ -24,6 +24,8 @@ constexpr std::int64_t kCheckedRows = 32;
 constexpr std::int64_t kCpuHeads = 2;
 
 constexpr std::int64_t kCpuTokens = 2048;
+const std::vector<std::string> kCpuRecipes{"exact", "fp8", "sage2", "vc8", "sage3", "vc4"};
+const std::vector<std::string> kGpuRecipes{"vc8", "vc8-fast"};
 
 struct BenchFlags {
   std::vector<std::string> recipes;
@@ -38,8 +40,7 @@ struct BenchFlags {
 
   std::vector<std::string> chosen_recipes() const {
     if (!recipes.empty()) return recipes;
-    if (on_gpu()) return {"vc8", "vc8-fast"};
-    return {"exact", "fp8", "sage2", "vc8", "sage3", "vc4"};
+    return on_gpu() ? kGpuRecipes : kCpuRecipes;
   }
 
   BenchScale scale() const {
@@ -234,7 +235,9 @@ Command declare_bench(CLI::App& app, const std::vector<std::string>& command_lin
   CLI::App* parser = app.add_subcommand("bench", "time recipes on the shapes of video models");
   std::vector<std::string_view> names;
   for (const BenchCase& row : kBenchCases) names.push_back(row.name);
-  add_recipes_flag(*parser, flags->recipes);
+  add_recipes_flag(*parser, flags->recipes)
+      ->default_str(fmt::format("{}; with --backend cuda {}", fmt::join(kCpuRecipes, ","),
+                                fmt::join(kGpuRecipes, ",")));
   parser
       ->add_option(
           "--shapes", flags->shapes,
