@@ -169,7 +169,8 @@ class RowBlock {
       return {nominal - offset / numerics::kScoreHalfSlope, nominal, offset};
     }
     if (running) return {std::max(before, tile_max), nominal};
-    if (form_ == ScoreFormat::kFloat || !anchored) return {tile_max, nominal};
+    if (form_ == ScoreFormat::kFloat) return {tile_max, nominal};
+    if (!anchored) return {most, nominal};
     // Code 0 is a whole number of units below the maximum, which 126 codes are up to rounding.
     const auto window = numerics::score_window(queries_.operand.row_scales[first_ + r]);
     return {most, numerics::window_top_code(window)};

@@ -69,8 +69,11 @@ bool is_hopper(int device) {
 
 int find_variant(const Recipe& recipe, int dim) {
   const auto scores = recipe.qk == QkFormat::kInt8 ? sm90::Scores::kInt8 : sm90::Scores::kE4m3;
+  const auto weights =
+      recipe.p == PFormat::kExpCast ? sm90::Weights::kExpCast : sm90::Weights::kExp;
   for (int i = 0; i < sm90::kVariantCount; ++i) {
-    if (sm90::kVariants[i].dim == dim && sm90::kVariants[i].scores == scores) return i;
+    const sm90::Variant& variant = sm90::kVariants[i];
+    if (variant.dim == dim && variant.scores == scores && variant.weights == weights) return i;
   }
   return -1;
 }
@@ -90,10 +93,12 @@ std::string refuses_recipe(const Recipe& r) {
     return "k_mean and hadamard must be on, k_tile_mean and q_block_mean off";
   }
   const bool int8 = r.qk == QkFormat::kInt8;
-  if (r.p != PFormat::kExpCast || r.p_top != 126.0F || r.p_beta != 0.0F ||
-      r.p_reference != (int8 ? PReference::kTile : PReference::kRunning)) {
-    return "p must be expcast with top 126, beta 0 and the reference of the tile (INT8 Q and K) or "
-           "the running one (E4M3)";
+  const bool exp_cast = r.p == PFormat::kExpCast && r.p_top == 126.0F && r.p_beta == 0.0F;
+  if (!exp_cast && !(int8 && r.p == PFormat::kE4M3Exp)) {
+    return "p must be expcast with top 126 and beta 0 (or e4m3-exp with INT8 Q and K)";
+  }
+  if (r.p_reference != (int8 ? PReference::kTile : PReference::kRunning)) {
+    return "p_reference must be tile with INT8 Q and K, running with E4M3";
   }
   if (r.v != VFormat::kE4M3Channel) return "v must be e4m3-channel";
   return {};

@@ -54,7 +54,7 @@ TEST_P(DeviceShapes, MatchFloat64AndTheCpuBackend) {
   const DeviceOptions options{.key_lengths = test.key_lengths};
   host.key_lengths = test.key_lengths.empty() ? nullptr : test.key_lengths.data();
   const Reference reference = referee(host);
-  for (const char* name : {"vc8", "vc8-fast"}) {
+  for (const char* name : {"vc8", "vc8-fast", "vc8-exp"}) {
     SCOPED_TRACE(name);
     const Recipe recipe = device_recipe(name);
     const Outcome gpu = run_on_device(host, recipe, options);
@@ -103,7 +103,7 @@ TEST(CudaAttention, SharpHeads) {
         test::Setup{.queries = 200, .keys = 1500, .q = affine(normal(1), deviation)});
     const Arguments host = inputs.arguments();
     const Reference reference = referee(host);
-    for (const char* name : {"vc8", "vc8-fast"}) {
+    for (const char* name : {"vc8", "vc8-fast", "vc8-exp"}) {
       Recipe recipe = device_recipe(name);
       // At some of these deviations every channel's balance is a coin toss between two powers of
       // two, which the GPU takes from a sample of the rows.

@@ -13,17 +13,26 @@ enum class Scores : std::uint8_t {
   kE4m3,  ///< E4M3 Q and K, FP16 accumulators, half-precision codes (numerics/score_half.h)
 };
 
+/// How a score becomes a probability.
+enum class Weights : std::uint8_t {
+  kExpCast,
+  kExp,  ///< the exponential, rounded to E4M3: the ablation of ExpCast, for INT8 scores
+};
+
 struct Variant {
   const char* name;
   int dim;  ///< native head dimension; smaller ones are padded with zeros
   Scores scores;
+  Weights weights;
 };
 
 inline constexpr Variant kVariants[] = {
-    {"sm90/int8-d128", 128, Scores::kInt8},
-    {"sm90/int8-d64", 64, Scores::kInt8},
-    {"sm90/e4m3-d128", 128, Scores::kE4m3},
-    {"sm90/e4m3-d64", 64, Scores::kE4m3},
+    {"sm90/int8-d128", 128, Scores::kInt8, Weights::kExpCast},
+    {"sm90/int8-d64", 64, Scores::kInt8, Weights::kExpCast},
+    {"sm90/e4m3-d128", 128, Scores::kE4m3, Weights::kExpCast},
+    {"sm90/e4m3-d64", 64, Scores::kE4m3, Weights::kExpCast},
+    {"sm90/int8-exp-d128", 128, Scores::kInt8, Weights::kExp},
+    {"sm90/int8-exp-d64", 64, Scores::kInt8, Weights::kExp},
 };
 inline constexpr int kVariantCount = static_cast<int>(sizeof(kVariants) / sizeof(kVariants[0]));
 
@@ -40,6 +49,7 @@ struct Config {
   static constexpr Variant kVariant = kVariants[kId];
   static constexpr int kDim = kVariant.dim;
   static constexpr bool kInt8Scores = kVariant.scores == Scores::kInt8;
+  static constexpr bool kExpCast = kVariant.weights == Weights::kExpCast;
   static constexpr int kStages = kDim == 128 ? 6 : 8;
 
   static constexpr int kScoreRegisters = kInt8Scores ? 64 : 32;  ///< per thread, 64 x 128 scores

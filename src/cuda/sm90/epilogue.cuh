@@ -146,8 +146,8 @@ struct Epilogue {
   VC_DEVICE void store_lse(int row, const Row& sums) {
     const int token = first_token() + row;
     if (token >= p.sq) return;
-    // Codes are anchored so that a weight is 2^(score in octaves - 7) times the cast's ratio.
-    const float log_scale = numerics::exp_cast_log_scale({0.0f, 0.0f});
+    // ExpCast's codes are anchored so that a weight is 2^(score in octaves - 7) times its ratio.
+    const float log_scale = C::kExpCast ? numerics::exp_cast_log_scale({0.0f, 0.0f}) : 0.0f;
     const float lse =
         numerics::softmax_lse({sums.reference, sums.sum}, log_scale) + window_shift(row);
     const float shift = p.lse_shift == nullptr
@@ -165,7 +165,7 @@ struct Epilogue {
     const float multiplier = ptx::load_global_constant<float>(
         p.row_scale + (work.q_tile_index * kTileQueries + row) * 2);
     const float half_unit = 0.5f * multiplier / numerics::kCodesPerNat;
-    if (!(multiplier > 64.0f)) return half_unit;
+    if (!C::kExpCast || !(multiplier > 64.0f)) return half_unit;
     const float octaves = multiplier * numerics::kOctavesPerCode - 8.0f;
     return half_unit + octaves * numerics::kLn2 + numerics::kExpCastLogMeanRatio;
   }

@@ -55,6 +55,15 @@ struct TileOctaves {
 /// codes span (numerics/score_window.h).
 using RowScale = ptx::Vec<float, 2>;
 
+/// Bytes 1 and 2 of every accumulator, floor(acc / 256), two by two.
+VC_DEVICE void take_window(const ptx::Fragment<std::int32_t, 64>& scores, PackedScores& x) {
+  VC_UNROLL
+  for (int i = 0; i < 32; ++i) {
+    x[i] = ptx::permute_bytes(static_cast<std::uint32_t>(scores[2 * i]),
+                              static_cast<std::uint32_t>(scores[2 * i + 1]), 0x6521);
+  }
+}
+
 /// INT8 scores: the score window.
 struct WindowSoftmax {
   using Scores = ptx::Fragment<std::int32_t, 64>;
@@ -74,12 +83,8 @@ struct WindowSoftmax {
 
   /// Scores -> 1024 + code in every half of `codes`.
   VC_DEVICE TileOctaves encode(const Scores& scores, PackedScores& codes) const {
-    PackedScores x;  // bytes 1 and 2 of every accumulator: floor(acc / 256)
-    VC_UNROLL
-    for (int i = 0; i < 32; ++i) {
-      x[i] = ptx::permute_bytes(static_cast<std::uint32_t>(scores[2 * i]),
-                                static_cast<std::uint32_t>(scores[2 * i + 1]), 0x6521);
-    }
+    PackedScores x;
+    take_window(scores, x);
     const std::uint32_t to_unit = origin - tile_maximum(x);  // no borrow: 0 <= m < kMagic
     const std::uint32_t add0 = first_row(to_unit), add1 = second_row(to_unit);
     const std::uint32_t slope =
@@ -103,6 +108,45 @@ struct WindowSoftmax {
     const int m_minus_span = static_cast<int>(kMagic) - static_cast<int>(to_unit);
     return numerics::mul_rn(ptx::float_from_int(m_minus_span),
                             numerics::mul_rn(multiplier, numerics::kOctavesPerCode));
+  }
+};
+
+/// The ablation: E4M3(2^(score - largest of the tile + 8 octaves)) of a window's scores, by the
+/// exponential and the conversion that ExpCast does without.
+struct ExpSoftmax {
+  using Scores = WindowSoftmax::Scores;
+  static constexpr float kTopOctaves = 8.0f;  ///< of the code of the largest score
+  float octaves_per_unit0, octaves_per_unit1;
+
+  VC_DEVICE ExpSoftmax(const RowScale& first, const RowScale& second)
+      : octaves_per_unit0(numerics::mul_rn(first[0], numerics::kOctavesPerCode)),
+        octaves_per_unit1(numerics::mul_rn(second[0], numerics::kOctavesPerCode)) {}
+
+  /// Scores -> the code in the low byte of every half of `codes`.
+  VC_DEVICE TileOctaves encode(const Scores& scores, PackedScores& codes) const {
+    PackedScores x;
+    take_window(scores, x);
+    const std::uint32_t largest = tile_maximum(x);
+    const TileOctaves octaves{low_half(largest) * octaves_per_unit0 - kTopOctaves,
+                              high_half(largest) * octaves_per_unit1 - kTopOctaves};
+    VC_UNROLL
+    for (int i = 0; i < 32; ++i) {
+      const float slope = i % 2 == 0 ? octaves_per_unit0 : octaves_per_unit1;
+      const float below = i % 2 == 0 ? octaves.first : octaves.second;
+      const std::uint16_t pair = ptx::e4m3x2_from_floats(
+          ptx::exp2_approx(numerics::fma_rn(low_half(x[i]), slope, -below)),
+          ptx::exp2_approx(numerics::fma_rn(high_half(x[i]), slope, -below)));
+      codes[i] = ptx::permute_bytes(pair, 0, 0x4140);
+    }
+    return octaves;
+  }
+
+ private:
+  VC_DEVICE static float low_half(std::uint32_t x) {
+    return ptx::float_from_int(static_cast<std::int16_t>(x & 0xFFFFu));
+  }
+  VC_DEVICE static float high_half(std::uint32_t x) {
+    return ptx::float_from_int(static_cast<std::int32_t>(x) >> 16);
   }
 };
 

@@ -18,8 +18,10 @@ struct TileSchedule {
   // after the step that reads group g's.
   static_assert(C::kStages + (kPromoteBehindScores ? 1 : 0) <= kMeanGroup);
 
+  using Softmax = std::conditional_t<C::kExpCast, WindowSoftmax, ExpSoftmax>;
+
   Consumer<C, kWarpgroup>& c;
-  const WindowSoftmax softmax;
+  const Softmax softmax;
   TileOctaves octaves{};       ///< of the tile in c.product
   TileOctaves next_octaves{};  ///< of the tile whose codes are in c.p
 
@@ -28,7 +30,7 @@ struct TileSchedule {
       : c(consumer), softmax(first, second) {}
 
   VC_DEVICE void run(int tiles) {
-    WindowSoftmax::Scores scores;
+    typename Softmax::Scores scores;
     PackedScores codes;
     c.first_scores(scores);
     next_octaves = softmax.encode(scores, codes);
@@ -59,7 +61,7 @@ struct TileSchedule {
   /// Nothing is in flight before or after it.
   template <Before kBefore>
   VC_DEVICE void step(int t) {
-    WindowSoftmax::Scores scores;
+    typename Softmax::Scores scores;
     PackedScores codes;
     // There are no registers to keep the row sums while everything else is in flight.
     if constexpr (kBefore == Before::kGroup) c.restore_means(t / kMeanGroup - 1);
