@@ -129,9 +129,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                          std::size_t width, std::size_t height, cudaMemcpyKind kind) {
   for (std::size_t row = 0; row < height; ++row) {
-    const cudaError_t status = cudaMemcpy(static_cast<std::byte*>(to) + row * to_pitch,
-                                          static_cast<const std::byte*>(from) + row * from_pitch,
-                                          width, kind);
+    const cudaError_t status =
+        cudaMemcpy(static_cast<std::byte*>(to) + row * to_pitch,
+                   static_cast<const std::byte*>(from) + row * from_pitch, width, kind);
     if (status != cudaSuccess) return status;
   }
   return cudaSuccess;
