@@ -12,6 +12,7 @@ namespace vcattn::cuda {
 
 inline void check(cudaError_t status, const char* where) {
   if (status == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // or it would fail the caller's next launch check
   const ErrorCode code =
       status == cudaErrorMemoryAllocation ? ErrorCode::kOutOfMemory : ErrorCode::kDevice;
   throw Error(code, where,

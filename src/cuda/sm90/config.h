@@ -60,8 +60,9 @@ struct Config {
   /// E4M3 queries fit in registers beside the packed scores; INT8 ones stay in shared memory.
   static constexpr bool kQueriesInRegisters = !kInt8Scores;
 
-  /// Tiles whose products may add up in the matrix unit, which cuts sums off at 14 bits.
-  static constexpr int kPromotedTiles = kInt8Scores ? 1 : 4;
+  /// E4M3 scores: tiles whose products may add up in the matrix unit, which cuts sums off at 14
+  /// bits.
+  static constexpr int kPromotedTiles = 4;
 
   static constexpr int kConsumerRegisters = 240;
   static constexpr int kProducerRegisters = 24;

@@ -7,7 +7,6 @@
 
 #include "cuda/sm90/softmax.cuh"
 #include "cuda/sm90/storage.cuh"
-#include "vcattn/numerics/online_softmax.h"
 
 namespace vcattn::cuda::sm90 {
 
@@ -194,7 +193,10 @@ struct Consumer {
  private:
   /// A whole number, so that it and the factors that lead to it are exact.
   VC_DEVICE static float reference_for(float octaves) {
-    return static_cast<float>(static_cast<int>(octaves)) - kReferenceStep;
+    constexpr float kAllWhole = 8388608.0f;  // 2^23: from there on every float is
+    const float whole =
+        octaves < kAllWhole ? static_cast<float>(static_cast<int>(octaves)) : octaves;
+    return whole - kReferenceStep;
   }
 
   /// Nearest tf32, ties away from zero: the matrix unit drops the low 13 bits. (A NaN may turn into

@@ -4,6 +4,7 @@
 #include "cuda/sm90/consumer.cuh"
 #include "vcattn/numerics/bf16.h"
 #include "vcattn/numerics/f16.h"
+#include "vcattn/numerics/online_softmax.h"
 
 namespace vcattn::cuda::sm90 {
 
@@ -89,7 +90,7 @@ struct Epilogue {
   }
 
   /// The whole warp takes part, for the transposition.
-  VC_DEVICE void store_packed(int row, int first, const Output& output) const {
+  VC_DEVICE void store_packed(int row, int element, const Output& output) const {
     const int token = first_token() + row;
     std::uint16_t* to = static_cast<std::uint16_t*>(p.out.data) +
                         p.out.row_offset(work.batch, work.head, token) + 8 * quad_lane();
@@ -98,8 +99,8 @@ struct Epilogue {
       ptx::Vec<std::uint32_t, 4> words;
       VC_UNROLL
       for (int j = 0; j < 4; ++j) {
-        const float lo = kept(output[4 * (i + j) + first]);
-        const float hi = kept(output[4 * (i + j) + first + 1]);
+        const float lo = kept(output[4 * (i + j) + element]);
+        const float hi = kept(output[4 * (i + j) + element + 1]);
         words[j] = p.out.dtype == DType::kBF16 ? ptx::bf16x2_from_floats(lo, hi)
                                                : ptx::f16x2_from_floats(lo, hi);
       }
@@ -108,7 +109,7 @@ struct Epilogue {
     }
   }
 
-  VC_DEVICE void store_elements(int row, int first, const Output& output) const {
+  VC_DEVICE void store_elements(int row, int element, const Output& output) const {
     const int token = first_token() + row;
     if (token >= p.sq) return;
     const std::int64_t offset = p.out.row_offset(work.batch, work.head, token);
@@ -116,7 +117,7 @@ struct Epilogue {
     for (int i = 0; i < 2 * kPairs; ++i) {
       const int channel = i / 2 * 8 + 2 * quad_lane() + i % 2;
       if (channel < p.out.dim) {
-        store_element(offset, channel, output[i / 2 * 4 + first + i % 2]);
+        store_element(offset, channel, output[i / 2 * 4 + element + i % 2]);
       }
     }
   }

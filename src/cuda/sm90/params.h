@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/device_view.h"
+#include "cuda/sm90/config.h"
 
 namespace vcattn::cuda::sm90 {
 
@@ -30,5 +31,10 @@ struct AttentionParams {
   std::int64_t lse_stride[3] = {};
   const float* lse_shift = nullptr;  ///< per query row: what the mean key took away
 };
+
+/// Blocks along the query tiles: whole clusters.
+inline int grid_tiles(const AttentionParams& p) {
+  return (p.q_tiles + kCluster - 1) / kCluster * kCluster;
+}
 
 }  // namespace vcattn::cuda::sm90

@@ -1,4 +1,4 @@
-// From a tile of raw scores to ExpCast codes, two rows per thread.
+// From a tile of raw scores to E4M3 codes of weights, two rows per thread.
 //
 // A thread holds rows g and g + 8 of its warp's 16 (wgmma.cuh). Packed scores keep the pairs of the
 // accumulator fragment: x[2i] row g, x[2i + 1] row g + 8, columns 8i + 2t and 8i + 2t + 1. The
@@ -81,6 +81,13 @@ struct WindowSoftmax {
         origin(kMagicPair + static_cast<std::uint32_t>(ptx::int_from_float(first[1])) +
                (static_cast<std::uint32_t>(ptx::int_from_float(second[1])) << 16)) {}
 
+  /// What the sums of a row start relative to. A capped slope puts the code of a unit far below the
+  /// weight of that unit, out of the range of a factor.
+  VC_DEVICE static float reference(const RowScale& row) {
+    const float octaves = numerics::mul_rn(row[0], numerics::kOctavesPerCode);
+    return octaves > 8.0f ? static_cast<float>(-static_cast<int>(octaves)) : 0.0f;
+  }
+
   /// Scores -> 1024 + code in every half of `codes`.
   VC_DEVICE TileOctaves encode(const Scores& scores, PackedScores& codes) const {
     PackedScores x;
@@ -127,8 +134,9 @@ struct ExpSoftmax {
     PackedScores x;
     take_window(scores, x);
     const std::uint32_t largest = tile_maximum(x);
-    const TileOctaves octaves{low_half(largest) * octaves_per_unit0 - kTopOctaves,
-                              high_half(largest) * octaves_per_unit1 - kTopOctaves};
+    const TileOctaves octaves{
+        numerics::fma_rn(low_half(largest), octaves_per_unit0, -kTopOctaves),
+        numerics::fma_rn(high_half(largest), octaves_per_unit1, -kTopOctaves)};
     VC_UNROLL
     for (int i = 0; i < 32; ++i) {
       const float slope = i % 2 == 0 ? octaves_per_unit0 : octaves_per_unit1;

@@ -8,8 +8,9 @@
 
 namespace vcattn::cuda::sm90 {
 
-inline constexpr int kConsumers = 2;      ///< warpgroups of 64 query rows each
-inline constexpr int kConsumerWarps = 8;  ///< which hand a stage back one by one
+inline constexpr int kConsumers = 2;  ///< warpgroups of 64 query rows each
+/// Which hand a stage back one by one.
+inline constexpr int kConsumerWarps = kConsumers * ptx::kWarpgroupSize / ptx::kWarpSize;
 
 /// Stage t (mod kStages) holds the values of tile t and the keys of tile t + 1: what one step of
 /// the main loop multiplies. The keys of tile 0 come first, in the last stage.
@@ -49,9 +50,12 @@ VC_DEVICE Work find_work(const AttentionParams& p) {
   work.query_tile = block.x;
   work.head = block.y;
   work.batch = block.z;
-  work.keys = p.key_lengths == nullptr
-                  ? p.skv
-                  : ptx::load_global_constant<std::int32_t>(p.key_lengths + work.batch);
+  work.keys = p.skv;
+  if (p.key_lengths != nullptr) {
+    // On the device nobody could check them: a bad one must not hang or leave the images.
+    const auto keys = ptx::load_global_constant<std::int32_t>(p.key_lengths + work.batch);
+    work.keys = keys < 0 ? 0 : keys < p.skv ? keys : p.skv;
+  }
   work.tiles = (work.keys + kTileKeys - 1) / kTileKeys;
   const int tile = work.query_tile < p.q_tiles ? work.query_tile : p.q_tiles - 1;
   work.q_tile_index =

@@ -27,7 +27,12 @@ struct TileSchedule {
 
   VC_DEVICE TileSchedule(Consumer<C, kWarpgroup>& consumer, const RowScale& first,
                          const RowScale& second)
-      : c(consumer), softmax(first, second) {}
+      : c(consumer), softmax(first, second) {
+    if constexpr (C::kExpCast) {
+      c.reference0 = Softmax::reference(first);
+      c.reference1 = Softmax::reference(second);
+    }
+  }
 
   VC_DEVICE void run(int tiles) {
     typename Softmax::Scores scores;
