@@ -67,5 +67,29 @@ TEST(CudaExtremes, ASharpRowLeavesItsNeighboursAlone) {
   }
 }
 
+/// Queries of thousands, orthogonal to both keys: one unit of the score window is hundreds of octaves,
+/// and yet every row has weights.
+TEST(CudaExtremes, ASharpRowWithoutALargeScoreKeepsItsKeys) {
+  VCATTN_NEEDS_HOPPER();
+  const Values queries = [](const Index& at) {
+    return at.d == 0 ? 0.0F : 10000.0F * portable_normal(1, at.i);
+  };
+  const Values keys = [](const Index& at) {
+    if (at.d != 0) return 0.0F;
+    return at.s == 0 ? 40.0F : -40.0F;
+  };
+  const Inputs inputs({.queries = 200, .keys = 2, .dtype = DType::kF32, .q = queries, .k = keys});
+  const Recipe r = device_recipe("vc8");
+  const Outcome gpu = run_on_device(inputs.arguments(), r);
+  const Outcome cpu = run_on_host(inputs.arguments(), r);
+  for (std::int64_t s = 0; s < 200; ++s) {
+    const float lse = cpu.lse.get(0, 0, s, 0);
+    ASSERT_NEAR(gpu.lse.get(0, 0, s, 0), lse, 1e-3F * std::abs(lse) + 0.05F) << s;
+    for (std::int64_t c = 0; c < 128; ++c) {
+      ASSERT_NEAR(gpu.out.get(0, 0, s, c), cpu.out.get(0, 0, s, c), 0.02F) << s << " " << c;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace vcattn::test
