@@ -95,12 +95,14 @@ struct Pass {
                              "key sums");
     });
     const int sampled_rows = shape.sq < kTileRows ? shape.sq : q_sampled * kTileRows;
-    launch<ChannelStatisticsKernel<kDim>>(
-        dim3(static_cast<unsigned>(shape.kv_heads), static_cast<unsigned>(shape.batch)),
+    using Channels = ChannelStatisticsKernel<kDim>;
+    launch<Channels>(
+        dim3(static_cast<unsigned>(shape.kv_heads * Channels::kSlices),
+             static_cast<unsigned>(shape.batch)),
         {at<float>(base, w.k_sums), options.balance ? at<float>(base, w.q_sums) : nullptr,
          a.key_lengths, shape.k_tiles, q_sampled, sampled_rows, shape.group(), shape.kv_heads,
          shape.skv, at<float>(base, w.mean), at<float>(base, w.balance),
-         at<float>(base, w.inverse_balance)},
+         at<float>(base, w.inverse_balance), at<float>(base, w.shift)},
         stream, "channel statistics");
   }
 
@@ -108,15 +110,14 @@ struct Pass {
   void keys() const {
     dispatch_source(k, [&](auto source) {
       using Source = decltype(source);
-      const dim3 tiles = grid(shape.k_tiles, shape.kv_heads);
-      launch<KeyMaximumKernel<kDim, Source>>(tiles,
-                                             {k, a.key_lengths, at<float>(base, w.mean),
-                                              at<float>(base, w.inverse_balance), key_maxima()},
-                                             stream, "key maximum");
+      const dim3 blocks = grid(shape.k_tiles * kTileRows / kBlockRows, shape.kv_heads);
+      const auto* factor = at<float>(base, w.inverse_balance);
+      const auto* shift = at<float>(base, w.shift);
+      launch<KeyMaximumKernel<kDim, Source>>(
+          blocks, {k, a.key_lengths, factor, shift, key_maxima()}, stream, "key maximum");
       launch<QuantizeKeysKernel<kDim, Source, Format>>(
-          tiles,
-          {k, a.key_lengths, options.order, at<float>(base, w.mean),
-           at<float>(base, w.inverse_balance), key_maxima(), shape.k_tiles,
+          blocks,
+          {k, a.key_lengths, options.order, factor, shift, key_maxima(), shape.k_tiles,
            at<std::uint8_t>(base, w.k)},
           stream, "quantize keys");
     });
@@ -126,7 +127,7 @@ struct Pass {
   void queries() const {
     dispatch_source(q, [&](auto source) {
       launch<QuantizeQueriesKernel<kDim, decltype(source), Format>>(
-          grid(shape.q_tiles, shape.q_heads),
+          grid(shape.q_tiles * kTileRows / kBlockRows, shape.q_heads),
           {q, at<float>(base, w.mean), at<float>(base, w.balance), key_maxima(),
            options.score_scale, shape.group(), shape.q_tiles, at<std::uint8_t>(base, w.q),
            at<float>(base, w.row_scale), a.lse ? at<float>(base, w.lse_shift) : nullptr},
@@ -215,6 +216,7 @@ Workspace plan_workspace(const Shape& s, bool lse) {
   w.mean = take(kv_heads * row);
   w.balance = take(kv_heads * row);
   w.inverse_balance = take(kv_heads * row);
+  w.shift = take(kv_heads * row);
   w.maxima_bytes = kv_heads * (1 + dim) * sizeof(std::uint32_t);
   w.maxima = take(w.maxima_bytes);
   return w;

@@ -178,11 +178,11 @@ VC_DEVICE Channels load_rotated(const Input& in, std::int64_t at, int token, int
 
 /// How kThreads threads read the rows of a tile: eight channels each, neighbouring lanes along a
 /// row.
-template <int kDim, int kThreads>
+template <int kDim, int kThreads, int kTotalRows = kTileRows>
 struct RowSplit {
   static constexpr int kLanes = kDim / kPacket;
-  static constexpr int kBlockRows = kThreads / kLanes;  ///< read at once
-  static constexpr int kRows = kTileRows / kBlockRows;  ///< per thread
+  static constexpr int kBlockRows = kThreads / kLanes;   ///< read at once
+  static constexpr int kRows = kTotalRows / kBlockRows;  ///< per thread
   VC_DEVICE static int first_channel() { return ptx::thread_index() % kLanes * kPacket; }
   VC_DEVICE static int row(int i) { return ptx::thread_index() / kLanes + i * kBlockRows; }
 };
@@ -241,115 +241,9 @@ VC_DEVICE void for_each_row(const Input& in, const TileRows& rows, const Use& us
   }
 }
 
-/// A tile of 128 rows in shared memory. Rows begin 16 bytes apart in the banks, so that neither a
-/// thread that reads its own row nor one that reads a column of 16-byte pieces meets another.
-template <int kDim, class Source>
-struct Tile {
-  using Element = typename Source::Element;
-  static constexpr int kPitch = kDim + 16 / static_cast<int>(sizeof(Element));
-  alignas(16) Element at[kTileRows][kPitch];
-
-  /// By the whole block. `wait` must follow.
-  template <int kThreads>
-  VC_DEVICE void load(const Input& in, const TileRows& rows) {
-    using Split = RowSplit<kDim, kThreads>;
-    if constexpr (kIsPacked<Source>) {
-      int token[Split::kRows];
-      rows.tokens<Split>(0, token);
-      const std::byte* from = packed_rows(in, rows.batch, rows.head, Split::first_channel());
-      VC_UNROLL
-      for (int i = 0; i < Split::kRows; ++i) {
-        ptx::copy16_async(&at[Split::row(i)][Split::first_channel()],
-                          from + std::int64_t{token[i]} * in.row_bytes, token[i] >= 0);
-      }
-      ptx::copy_commit();
-    } else {
-      for_each_row<Split, Source, 4>(in, rows, [&](int row, const Channels& x) {
-        VC_UNROLL
-        for (int half = 0; half < kPacket; half += 4) {
-          const ptx::Vec<float, 4> four{{x[half], x[half + 1], x[half + 2], x[half + 3]}};
-          ptx::store_shared(&at[row][Split::first_channel() + half], four);
-        }
-      });
-    }
-  }
-
-  /// Until the whole block has the tile.
-  VC_DEVICE void wait() const {
-    if constexpr (kIsPacked<Source>) ptx::copy_wait<0>();
-    ptx::block_sync();
-  }
-
-  /// Eight channels of a row.
-  VC_DEVICE Channels read(int row, int first) const {
-    if constexpr (kIsPacked<Source>) {
-      return unpack<Source>(ptx::load_shared<Words>(&at[row][first]));
-    } else {
-      Channels x;
-      VC_UNROLL
-      for (int half = 0; half < kPacket; half += 4) {
-        const auto four = ptx::load_shared<ptx::Vec<float, 4>>(&at[row][first + half]);
-        VC_UNROLL
-        for (int i = 0; i < 4; ++i) x[half + i] = four[i];
-      }
-      return x;
-    }
-  }
-
-  /// A whole row.
-  VC_DEVICE void read_row(int row, float (&x)[kDim]) const {
-    VC_UNROLL
-    for (int c = 0; c < kDim; c += kPacket) {
-      const Channels packet = read(row, c);
-      VC_UNROLL
-      for (int i = 0; i < kPacket; ++i) x[c + i] = packet[i];
-    }
-  }
-
-  /// Of 32 rows and 8 channels, by a warp: lane 4g + t gets channel first_channel + g of rows
-  /// first_row + 8i + 2t + {0, 1}, i = 0 .. 3.
-  VC_DEVICE void read_columns(int first_row, int first_channel, float (&x)[8]) const {
-    const int lane = ptx::lane_index();
-    if constexpr (kIsPacked<Source>) {
-      std::uint32_t words[4];
-      ptx::ldmatrix<true>(words, &at[first_row + lane][first_channel]);
-      VC_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        x[2 * i] = Source::low(words[i]);
-        x[2 * i + 1] = Source::high(words[i]);
-      }
-    } else {
-      VC_UNROLL
-      for (int i = 0; i < 8; ++i) {
-        const int row = first_row + 8 * (i / 2) + 2 * (lane % 4) + i % 2;
-        x[i] = ptx::load_shared<float>(&at[row][first_channel + lane / 4]);
-      }
-    }
-  }
-};
-
 /// Visible keys of a batch entry.
 VC_DEVICE int key_count(const std::int32_t* lengths, int batch, int all) {
   return lengths == nullptr ? all : ptx::load_global_constant<std::int32_t>(lengths + batch);
-}
-
-/// The tile of a block: (tile, head, batch entry). Successive passes over a tensor go opposite
-/// ways: the second one begins with what the first one has left in the second-level cache.
-VC_DEVICE ptx::Index3 tile_index(bool backwards) {
-  const ptx::Index3 block = ptx::block_index();
-  if (!backwards) return block;
-  const ptx::Index3 grid = ptx::grid_size();
-  return {grid.x - 1 - block.x, grid.y - 1 - block.y, grid.z - 1 - block.z};
-}
-
-/// Writes what the block has put into `shared` to global memory.
-VC_DEVICE void store_image(std::uint8_t* global, const std::uint8_t* shared, int bytes) {
-  ptx::fence_proxy_async();
-  ptx::block_sync();
-  if (ptx::thread_index() != 0) return;
-  ptx::bulk_store(global, shared, static_cast<std::uint32_t>(bytes));
-  ptx::bulk_commit();
-  ptx::bulk_wait_read<0>();
 }
 
 }  // namespace vcattn::cuda::prepare

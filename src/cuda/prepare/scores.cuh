@@ -2,7 +2,7 @@
 // exchanged between lanes, and what belongs to a row is computed once.
 #pragma once
 
-#include "cuda/prepare/rows.cuh"
+#include "cuda/prepare/tile.cuh"
 #include "cuda/sm90/layout.h"
 #include "vcattn/numerics/hadamard.h"
 #include "vcattn/numerics/score_half.h"
@@ -44,42 +44,21 @@ VC_DEVICE float largest_before_last_stage(const float (&x)[kDim]) {
                           numerics::hadamard_scale(kDim));
 }
 
-/// One float per channel, the same for every row.
-template <int kDim>
-struct ChannelVector {
-  alignas(16) float v[kDim];
-
-  /// Channels first .. first + 3.
-  VC_DEVICE ptx::Vec<float, 4> four(int first) const {
-    return ptx::load_shared<ptx::Vec<float, 4>>(&v[first]);
-  }
-};
-
-/// (key - mean) * inverse balance as one multiply-add: the balance is a power of two, so that one
-/// rounding is left of the two operations.
-template <int kDim>
-struct Smoother {
-  ChannelVector<kDim> factor, shift;
-
-  /// By the whole block; a block_sync must follow.
-  VC_DEVICE void load(const float* mean, const float* inverse_balance) {
-    const int c = ptx::thread_index();
-    if (c >= kDim) return;
-    const float s = ptx::load_global_constant<float>(inverse_balance + c);
-    ptx::store_shared(&factor.v[c], s);
-    ptx::store_shared(&shift.v[c],
-                      -numerics::mul_rn(ptx::load_global_constant<float>(mean + c), s));
-  }
-
-  VC_DEVICE void operator()(float (&x)[kDim]) const {
+/// x * factor + shift, rounded once; without shift if kShift is false.
+template <bool kShift, int kDim>
+VC_DEVICE void map_channels(float (&x)[kDim], const float (&factor)[kDim],
+                            const float (&shift)[kDim]) {
+  using Four = ptx::Vec<float, 4>;
+  VC_UNROLL
+  for (int c = 0; c < kDim; c += 4) {
+    const auto s = ptx::load_shared<Four>(&factor[c]);
+    const auto t = kShift ? ptx::load_shared<Four>(&shift[c]) : Four{};
     VC_UNROLL
-    for (int c = 0; c < kDim; c += 4) {
-      const auto s = factor.four(c), t = shift.four(c);
-      VC_UNROLL
-      for (int i = 0; i < 4; ++i) x[c + i] = numerics::fma_rn(x[c + i], s[i], t[i]);
+    for (int i = 0; i < 4; ++i) {
+      x[c + i] = kShift ? numerics::fma_rn(x[c + i], s[i], t[i]) : numerics::mul_rn(x[c + i], s[i]);
     }
   }
-};
+}
 
 /// Sixteen codes of a row, one access.
 using Codes = ptx::Vec<std::uint32_t, 4>;
@@ -168,100 +147,152 @@ VC_DEVICE void clear_row(std::uint8_t* image, int row) {
   }
 }
 
+/// Rows of a block, one to a thread. Half a tile: six blocks on an SM fall out of step, so that
+/// some compute while others wait for memory.
+inline constexpr int kBlockRows = 64;
+
+/// Blocks of an SM: what the registers of packed rows, and the tiles of others, allow.
+template <int kDim, class Source>
+inline constexpr int kRowBlocksPerSm = !kIsPacked<Source> ? 4
+                                       : kDim == 128      ? 6
+                                                          : 10;
+
+template <int kDim, class Source>
+using RowTile = Tile<kDim, Source, kBlockRows>;
+
+/// The rows of a block.
+struct RowBlock {
+  ptx::Index3 at;  ///< (block, head, batch entry)
+  int first;
+  std::uint32_t head;  ///< among those of all batch entries; 65,535 of each at most
+
+  VC_DEVICE RowBlock(const InputView& view, bool backwards)
+      : at(tile_index(backwards)),
+        first(at.x * kBlockRows),
+        head(static_cast<std::uint32_t>(at.z) * static_cast<std::uint32_t>(view.heads) +
+             static_cast<std::uint32_t>(at.y)) {}
+  /// With `left` rows, counted from the first, before the end of the tensor.
+  VC_DEVICE TileRows rows(int left, const std::int32_t* order = nullptr) const {
+    return {at.z, at.y, first, left, order};
+  }
+  /// Where this thread's row is in an operand of `tiles` tiles a head.
+  VC_DEVICE std::int64_t operand_row(int tiles) const {
+    return std::int64_t{head} * tiles * kTileRows + first + ptx::thread_index();
+  }
+  template <int kDim>
+  VC_DEVICE void store(std::uint8_t* image, int tiles, const std::uint8_t* shared) const {
+    store_image(image + (std::int64_t{head} * tiles * kTileRows + first) * kDim, shared,
+                kBlockRows * kDim);
+  }
+};
+
+/// One float per channel, by the whole block; a block_sync must follow.
+template <int kDim>
+VC_DEVICE void load_channel_vector(float (&to)[kDim], const float* from, std::uint32_t head) {
+  static_assert(kDim % kBlockRows == 0);
+  VC_UNROLL
+  for (int first = 0; first < kDim; first += kBlockRows) {
+    const int c = first + ptx::thread_index();
+    ptx::store_shared(&to[c],
+                      ptx::load_global_constant<float>(from + std::int64_t{head} * kDim + c));
+  }
+}
+
 /// The largest magnitude of a head's smoothed keys, as the bits of a float (numerics::abs_max).
 template <int kDim, class Source>
 struct KeyMaximumKernel {
-  static constexpr int kThreads = kTileRows, kBlocksPerSm = 3;
+  static constexpr int kThreads = kBlockRows, kBlocksPerSm = kRowBlocksPerSm<kDim, Source>;
   struct Params {
     Input k;
     const std::int32_t* lengths = nullptr;
-    const float* mean = nullptr;
-    const float* inverse_balance = nullptr;
+    const float* factor = nullptr;  ///< (batch, kv heads, kDim), as `shift`
+    const float* shift = nullptr;
     std::uint32_t* maximum = nullptr;  ///< (batch, kv heads), zero before
   };
   struct SharedStorage {
-    Tile<kDim, Source> tile;
-    Smoother<kDim> smooth;
+    RowTile<kDim, Source> tile;
+    alignas(16) float factor[kDim];
+    alignas(16) float shift[kDim];
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const ptx::Index3 tile = tile_index(/*backwards=*/true);
-    const int first = tile.x * kTileRows;
-    const int left = key_count(p.lengths, tile.z, p.k.view.tokens) - first;
+    const RowBlock block(p.k.view, /*backwards=*/true);
+    const int left = key_count(p.lengths, block.at.z, p.k.view.tokens) - block.first;
     if (left <= 0) return;
-    const std::int64_t head = static_cast<std::int64_t>(tile.z) * p.k.view.heads + tile.y;
-    shared.tile.template load<kThreads>(p.k, {tile.z, tile.y, first, left});
-    shared.smooth.load(p.mean + head * kDim, p.inverse_balance + head * kDim);
+    shared.tile.template load<kThreads>(p.k, block.rows(left));
+    load_channel_vector(shared.factor, p.factor, block.head);
+    load_channel_vector(shared.shift, p.shift, block.head);
     shared.tile.wait();
-    const int row = ptx::thread_index();
     float x[kDim];
-    shared.tile.read_row(row, x);
-    shared.smooth(x);
+    shared.tile.read_row(ptx::thread_index(), x);
+    map_channels<true>(x, shared.factor, shared.shift);
     hadamard_stages<1, kDim / 2>(x);
-    const float largest = row < left ? largest_before_last_stage(x) : 0.0f;
+    const float largest = ptx::thread_index() < left ? largest_before_last_stage(x) : 0.0f;
     const std::int32_t most =
         ptx::warp_max(static_cast<std::int32_t>(numerics::float_bits(largest)));
     if (ptx::lane_index() == 0) {
-      ptx::atomic_max(p.maximum + head, static_cast<std::uint32_t>(most));
+      ptx::atomic_max(p.maximum + block.head, static_cast<std::uint32_t>(most));
     }
   }
 };
 
-/// A tile of K: smoothed, permuted, quantized with the head's scale.
+/// K: smoothed, permuted, quantized with the head's scale. (key - mean) * inverse balance is one
+/// multiply-add: the balance is a power of two, so that one rounding is left.
 template <int kDim, class Source, class Format>
 struct QuantizeKeysKernel {
-  static constexpr int kThreads = kTileRows, kBlocksPerSm = 3;
+  static constexpr int kThreads = kBlockRows, kBlocksPerSm = kRowBlocksPerSm<kDim, Source>;
   struct Params {
     Input k;
     const std::int32_t* lengths = nullptr;
     const std::int32_t* order = nullptr;  ///< (batch, kv heads, tokens) or nullptr: position -> key
-    const float* mean = nullptr;
-    const float* inverse_balance = nullptr;
+    const float* factor = nullptr;        ///< inverse balance
+    const float* shift = nullptr;         ///< -mean * inverse balance
     const std::uint32_t* maximum = nullptr;
     int tiles = 0;
     std::uint8_t* image = nullptr;
   };
   struct SharedStorage {
-    Tile<kDim, Source> tile;
-    Smoother<kDim> smooth;
-    alignas(16) std::uint8_t image[kTileRows * kDim];
+    RowTile<kDim, Source> tile;
+    alignas(16) float factor[kDim];
+    alignas(16) float shift[kDim];
+    alignas(16) std::uint8_t image[kBlockRows * kDim];
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const ptx::Index3 tile = tile_index(/*backwards=*/false);
-    const int first = tile.x * kTileRows;
-    const int left = key_count(p.lengths, tile.z, p.k.view.tokens) - first;
-    if (left <= 0) return;
-    const std::int64_t head = static_cast<std::int64_t>(tile.z) * p.k.view.heads + tile.y;
-    const std::int32_t* order = p.order == nullptr ? nullptr : p.order + head * p.k.view.tokens;
-    shared.tile.template load<kThreads>(p.k, {tile.z, tile.y, first, left, order});
-    shared.smooth.load(p.mean + head * kDim, p.inverse_balance + head * kDim);
-    const float amax = numerics::bits_float(ptx::load_global<std::uint32_t>(p.maximum + head));
-    const float inverse = Format::key_scale(amax).inverse;
+    const RowBlock block(p.k.view, /*backwards=*/false);
+    const int count = key_count(p.lengths, block.at.z, p.k.view.tokens);
+    if (block.first / kTileRows * kTileRows >= count) return;  // a tile that is never read
+    const int left = count - block.first, row = ptx::thread_index();
+    shared.tile.template load<kThreads>(
+        p.k, block.rows(left, p.order == nullptr
+                                  ? nullptr
+                                  : p.order + std::int64_t{block.head} * p.k.view.tokens));
+    load_channel_vector(shared.factor, p.factor, block.head);
+    load_channel_vector(shared.shift, p.shift, block.head);
+    const auto bits = ptx::load_global<std::uint32_t>(p.maximum + block.head);
+    const float inverse = Format::key_scale(numerics::bits_float(bits)).inverse;
     shared.tile.wait();
-    const int row = ptx::thread_index();
     if (row < left) {
       float x[kDim];
       shared.tile.read_row(row, x);
-      shared.smooth(x);
+      map_channels<true>(x, shared.factor, shared.shift);
       hadamard_stages<1, kDim / 2>(x);
       encode_row<Format>(x, inverse, shared.image, row);
     } else {
       clear_row<kDim>(shared.image, row);
     }
-    store_image(p.image + (head * p.tiles + tile.x) * (kTileRows * kDim), shared.image,
-                kTileRows * kDim);
+    block.store<kDim>(p.image, p.tiles, shared.image);
   }
 };
 
-/// A tile of Q: balanced, rotated, quantized row by row.
+/// Q: balanced, rotated, quantized row by row.
 template <int kDim, class Source, class Format>
 struct QuantizeQueriesKernel {
-  static constexpr int kThreads = kTileRows, kBlocksPerSm = 3;
+  static constexpr int kThreads = kBlockRows, kBlocksPerSm = kRowBlocksPerSm<kDim, Source>;
   struct Params {
     Input q;
-    const float* mean = nullptr;  ///< of K: for the LSE
-    const float* balance = nullptr;
+    const float* mean = nullptr;             ///< of K: for the LSE
+    const float* balance = nullptr;          ///< (batch, kv heads, kDim)
     const std::uint32_t* maximum = nullptr;  ///< of K
     float score_scale = 1.0f;
     int group = 1, tiles = 0;
@@ -270,46 +301,37 @@ struct QuantizeQueriesKernel {
     float* lse_shift = nullptr;  ///< nullptr: no LSE wanted
   };
   struct SharedStorage {
-    Tile<kDim, Source> tile;
-    ChannelVector<kDim> mean, balance;
-    alignas(16) std::uint8_t image[kTileRows * kDim];
+    RowTile<kDim, Source> tile;
+    alignas(16) float balance[kDim];
+    alignas(16) float mean[kDim];
+    alignas(16) std::uint8_t image[kBlockRows * kDim];
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const ptx::Index3 tile = tile_index(/*backwards=*/false);
-    const int first = tile.x * kTileRows, row = ptx::thread_index();
-    const std::int64_t head = static_cast<std::int64_t>(tile.z) * p.q.view.heads + tile.y;
-    const std::int64_t kv_head = head / p.group;
-    shared.tile.template load<kThreads>(p.q, {tile.z, tile.y, first, p.q.view.tokens - first});
-    if (row < kDim) {
-      const std::int64_t at = kv_head * kDim + row;
-      ptx::store_shared(&shared.mean.v[row], ptx::load_global_constant<float>(p.mean + at));
-      ptx::store_shared(&shared.balance.v[row], ptx::load_global_constant<float>(p.balance + at));
-    }
-    const float amax = numerics::bits_float(ptx::load_global<std::uint32_t>(p.maximum + kv_head));
-    const float k_scale = Format::key_scale(amax).scale;
-    const float codes_per_score = numerics::mul_rn(p.score_scale, numerics::kCodesPerNat);
-    const std::int64_t at = head * p.tiles + tile.x;
+    const RowBlock block(p.q.view, /*backwards=*/false);
+    const std::uint32_t kv_head = block.head / static_cast<std::uint32_t>(p.group);
+    shared.tile.template load<kThreads>(p.q, block.rows(p.q.view.tokens - block.first));
+    load_channel_vector(shared.balance, p.balance, kv_head);
+    if (p.lse_shift != nullptr) load_channel_vector(shared.mean, p.mean, kv_head);
+    const auto bits = ptx::load_global<std::uint32_t>(p.maximum + kv_head);
+    const float k_scale = Format::key_scale(numerics::bits_float(bits)).scale;
+    const int row = ptx::thread_index();
     shared.tile.wait();
     if (p.lse_shift != nullptr) {
-      ptx::store_global(p.lse_shift + at * kTileRows + row,
+      ptx::store_global(p.lse_shift + block.operand_row(p.tiles),
                         mean_score(shared, row) * p.score_scale);
     }
     float x[kDim];
     shared.tile.read_row(row, x);
-    VC_UNROLL
-    for (int c = 0; c < kDim; c += 4) {
-      const auto s = shared.balance.four(c);
-      VC_UNROLL
-      for (int i = 0; i < 4; ++i) x[c + i] = numerics::mul_rn(x[c + i], s[i]);
-    }
+    map_channels<false>(x, shared.balance, shared.balance);
     hadamard_stages<1, kDim / 2>(x);
     const QueryScale scale =
-        Format::query_scale(largest_before_last_stage(x), codes_per_score, k_scale);
+        Format::query_scale(largest_before_last_stage(x),
+                            numerics::mul_rn(p.score_scale, numerics::kCodesPerNat), k_scale);
     encode_row<Format>(x, scale.inverse, shared.image, row);
-    ptx::store_global(p.row_scale + (at * kTileRows + row) * 2,
+    ptx::store_global(p.row_scale + block.operand_row(p.tiles) * 2,
                       ptx::Vec<float, 2>{{scale.multiplier, scale.span}});
-    store_image(p.image + at * (kTileRows * kDim), shared.image, kTileRows * kDim);
+    block.store<kDim>(p.image, p.tiles, shared.image);
   }
 
  private:
@@ -321,7 +343,7 @@ struct QuantizeQueriesKernel {
       const Channels x = shared.tile.read(row, c);
       VC_UNROLL
       for (int half = 0; half < kPacket; half += 4) {
-        const auto mean = shared.mean.four(c + half);
+        const auto mean = ptx::load_shared<ptx::Vec<float, 4>>(&shared.mean[c + half]);
         VC_UNROLL
         for (int i = 0; i < 4; ++i) sum[i] = numerics::fma_rn(x[half + i], mean[i], sum[i]);
       }

@@ -23,7 +23,7 @@ struct TileSumsKernel {
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const ptx::Index3 tile = tile_index(/*backwards=*/false);
+    const ptx::Index3 tile = ptx::block_index();
     const int first = tile.x * p.stride * kTileRows;
     const TileRows rows{tile.z, tile.y, first,
                         key_count(p.lengths, tile.z, p.x.view.tokens) - first};
@@ -55,71 +55,98 @@ struct TileSumsKernel {
   }
 };
 
-/// From the tile sums: the mean key and the balance of one KV head, in double precision. Several
-/// threads share the tiles of a channel.
+/// From the tile sums: mean key and balance of 32 channels of one KV head, in double precision.
 template <int kDim>
 struct ChannelStatisticsKernel {
-  static constexpr int kThreads = 1024, kBlocksPerSm = 1, kParts = kThreads / kDim;
+  static constexpr int kThreads = 256, kBlocksPerSm = 2;
+  static constexpr int kChannels = 32, kSlices = kDim / kChannels;
+  static constexpr int kParts = kThreads / (kChannels / 4);  ///< that share the tiles of a channel
   struct Params {
     const float* k_sums = nullptr;
     const float* q_sums = nullptr;  ///< nullptr: no balance
     const std::int32_t* lengths = nullptr;
     int k_tiles = 0, q_tiles = 0, q_sampled = 0, group = 1, kv_heads = 0, skv = 0;
-    float* mean = nullptr;             ///< (batch, kv heads, kDim)
-    float* balance = nullptr;          ///< multiplies Q; the same shape
+    float* mean = nullptr;             ///< (batch, kv heads, kDim), as all
+    float* balance = nullptr;          ///< multiplies Q
     float* inverse_balance = nullptr;  ///< multiplies K
+    float* shift = nullptr;            ///< is added to K then: -mean * inverse balance
   };
+  enum Quantity { kSum, kSquares, kQuerySquares, kQuantities };
   struct SharedStorage {
-    double partial[3][kParts][kDim];
+    double partial[kQuantities][kParts][kChannels];
+    double total[kQuantities][kChannels];
   };
-
-  /// This part's share of a sum over tiles.
-  VC_DEVICE static double share(const float* sums, int tiles) {
-    const int channel = ptx::thread_index() % kDim, part = ptx::thread_index() / kDim;
-    double sum = 0.0;
-    for (int t = part; t < tiles; t += kParts) {
-      sum += ptx::load_global<float>(sums + std::int64_t{t} * 2 * kDim + channel);
+  struct Four {
+    double v[4] = {};
+    VC_DEVICE void add(const float* from) {
+      const auto x = ptx::load_global_constant<ptx::Vec<float, 4>>(from);
+      VC_UNROLL
+      for (int i = 0; i < 4; ++i) v[i] += x[i];
     }
-    return sum;
-  }
-
-  VC_DEVICE static double total(const double (&partial)[kParts][kDim], int channel) {
-    double sum = 0.0;
-    for (int i = 0; i < kParts; ++i) sum += ptx::load_shared<double>(&partial[i][channel]);
-    return sum;
-  }
+  };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
     const ptx::Index3 block = ptx::block_index();
-    const std::int64_t head = static_cast<std::int64_t>(block.y) * p.kv_heads + block.x;
+    const std::int64_t head = static_cast<std::int64_t>(block.y) * p.kv_heads + block.x / kSlices;
+    const int first = block.x % kSlices * kChannels, thread = ptx::thread_index();
     const int count = key_count(p.lengths, block.y, p.skv);
-    const int tiles = (count + kTileRows - 1) / kTileRows;
-    const int channel = ptx::thread_index() % kDim, part = ptx::thread_index() / kDim;
-    const float* sums = p.k_sums + head * p.k_tiles * 2 * kDim;
-    ptx::store_shared(&shared.partial[0][part][channel], share(sums, tiles));
-    ptx::store_shared(&shared.partial[1][part][channel], share(sums + kDim, tiles));
-    double q_energy = 0.0;
+    add_tiles(p, shared, head, first, (count + kTileRows - 1) / kTileRows);
+    ptx::block_sync();
+    if (thread < kQuantities * kChannels) {
+      const int quantity = thread / kChannels, channel = thread % kChannels;
+      double sum = 0.0;
+      for (int i = 0; i < kParts; ++i) {
+        sum += ptx::load_shared<double>(&shared.partial[quantity][i][channel]);
+      }
+      ptx::store_shared(&shared.total[quantity][channel], sum);
+    }
+    ptx::block_sync();
+    if (thread < kChannels) finish(p, shared, head * kDim + first, thread, count);
+  }
+
+ private:
+  /// This thread's share of the tiles, four channels of it.
+  VC_DEVICE static void add_tiles(const Params& p, SharedStorage& shared, std::int64_t head,
+                                  int first, int tiles) {
+    const int part = ptx::thread_index() / (kChannels / 4);
+    const int channel = ptx::thread_index() % (kChannels / 4) * 4;
+    Four four[kQuantities];
+    const float* sums = p.k_sums + head * p.k_tiles * 2 * kDim + first + channel;
+    for (int t = part; t < tiles; t += kParts) {
+      four[kSum].add(sums + std::int64_t{t} * 2 * kDim);
+      four[kSquares].add(sums + std::int64_t{t} * 2 * kDim + kDim);
+    }
     if (p.q_sums != nullptr) {
-      for (int h = 0; h < p.group; ++h) {
-        const std::int64_t q_head = head * p.group + h;
-        q_energy += share(p.q_sums + q_head * p.q_tiles * 2 * kDim + kDim, p.q_tiles);
+      const int q_tiles = p.group * p.q_tiles;  // of all query heads of this one
+      const float* squares = p.q_sums + head * q_tiles * 2 * kDim + kDim + first + channel;
+      for (int t = part; t < q_tiles; t += kParts) {
+        four[kQuerySquares].add(squares + std::int64_t{t} * 2 * kDim);
       }
     }
-    ptx::store_shared(&shared.partial[2][part][channel], q_energy);
-    ptx::block_sync();
-    if (part != 0) return;
+    for (int q = 0; q < kQuantities; ++q) {
+      for (int i = 0; i < 4; ++i) {
+        ptx::store_shared(&shared.partial[q][part][channel + i], four[q].v[i]);
+      }
+    }
+  }
+
+  VC_DEVICE static void finish(const Params& p, const SharedStorage& shared, std::int64_t at,
+                               int channel, int count) {
+    const auto total = [&](Quantity q) {
+      return ptx::load_shared<double>(&shared.total[q][channel]);
+    };
     const double n = count > 0 ? count : 1;
-    const double mean = total(shared.partial[0], channel) / n;
-    const double energy = total(shared.partial[1], channel) / n - mean * mean;
-    const std::int64_t at = head * kDim + channel;
-    ptx::store_global(p.mean + at, static_cast<float>(mean));
+    const double mean = total(kSum) / n, energy = total(kSquares) / n - mean * mean;
     float factor = 1.0f;
     if (p.q_sums != nullptr) {
       const double rows = static_cast<double>(p.q_sampled) * p.group;
-      factor = power_of_two(energy * rows / total(shared.partial[2], channel));
+      factor = power_of_two(energy * rows / total(kQuerySquares));
     }
-    ptx::store_global(p.balance + at, factor);
-    ptx::store_global(p.inverse_balance + at, 1.0f / factor);
+    const float inverse = 1.0f / factor;
+    ptx::store_global(p.mean + at + channel, static_cast<float>(mean));
+    ptx::store_global(p.balance + at + channel, factor);
+    ptx::store_global(p.inverse_balance + at + channel, inverse);
+    ptx::store_global(p.shift + at + channel, -numerics::mul_rn(static_cast<float>(mean), inverse));
   }
 
   /// The power of two nearest to ratio^(1/4): sqrt(rms(k) / rms(q)) of a ratio of energies.

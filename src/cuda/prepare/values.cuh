@@ -2,7 +2,7 @@
 // channel, transposed; and the means themselves.
 #pragma once
 
-#include "cuda/prepare/rows.cuh"
+#include "cuda/prepare/tile.cuh"
 #include "cuda/sm90/layout.h"
 #include "vcattn/numerics/quantizer.h"
 #include "vcattn/numerics/tf32.h"
@@ -51,7 +51,7 @@ inline constexpr float kLeastResidual = 5.9604644775390625e-8f;  // 2^-24
 /// of the smallest value, rounding being monotone, so that a value is looked at once.
 template <int kDim, class Source>
 struct ValueStatisticsKernel {
-  static constexpr int kThreads = 256, kBlocksPerSm = kIsPacked<Source> ? 3 : 2;
+  static constexpr int kThreads = 256, kBlocksPerSm = kIsPacked<Source> ? 4 : 2;
   using Params = ValueParams;
   using Split = RowSplit<kDim, kThreads>;
   struct SharedStorage {
@@ -117,12 +117,14 @@ struct ValueStatisticsKernel {
 /// Second pass: codes and means.
 template <int kDim, class Source>
 struct QuantizeValuesKernel {
-  static constexpr int kThreads = 256, kBlocksPerSm = kIsPacked<Source> ? 4 : 2;
+  static constexpr int kThreads = 256, kBlocksPerSm = kIsPacked<Source> ? 5 : 2;
   static constexpr int kMeanGroup = sm90::kMeanGroup;
+  static constexpr int kPart = kThreads / ptx::kWarpSize * kPacket;  ///< channels at a time
+  static constexpr int kPartBytes = kPart * kTileRows;
   using Params = ValueParams;
   struct SharedStorage {
     Tile<kDim, Source> tile;
-    alignas(16) std::uint8_t image[kDim * kTileRows];
+    alignas(16) std::uint8_t image[kPartBytes];  ///< of a part: more blocks fit
     float mean[kDim], inverse[kDim];
     float decoded[kDim];  ///< per channel, the sum of what its codes stand for
   };
@@ -145,25 +147,29 @@ struct QuantizeValuesKernel {
                         numerics::bf16_to_float(numerics::block_mean_round(block_mean)));
     }
     shared.tile.wait();
-    constexpr int kStep = kThreads / ptx::kWarpSize * kPacket;
-    for (int first = thread / ptx::kWarpSize * kPacket; first < kDim; first += kStep) {
+    std::uint8_t* image =
+        p.image + (tile.kv_head * p.tiles + tile.index) * std::int64_t{kDim * kTileRows};
+    VC_NO_UNROLL
+    for (int part = 0; part < kDim; part += kPart) {
+      if (part > 0) ptx::block_sync();  // the image of the part before has been read
       if (tile.valid == kTileRows) {
-        quantize<false>(shared, first, kTileRows);
+        quantize<false>(shared, part, kTileRows);
       } else {
-        quantize<true>(shared, first, tile.valid);
+        quantize<true>(shared, part, tile.valid);
       }
+      store_image(image + part * kTileRows, shared.image, kPartBytes);
     }
-    store_image(p.image + (tile.kv_head * p.tiles + tile.index) * (kDim * kTileRows), shared.image,
-                kDim * kTileRows);
     if (thread < kDim) store_means(p, tile, shared, block_mean);
     if (tile.is_last && tile.rows.head == 0) store_ones(p, tile);
   }
 
  private:
-  /// Eight channels of the tile by one warp, 32 tokens at a time: lane 4g + t has channel g.
+  /// kPart channels of the tile, eight by a warp, 32 tokens at a time: lane 4g + t has channel g.
   template <bool kPartial>
-  VC_DEVICE static void quantize(SharedStorage& shared, int first, int valid) {
-    const int lane = ptx::lane_index(), channel = first + lane / 4;
+  VC_DEVICE static void quantize(SharedStorage& shared, int part, int valid) {
+    const int lane = ptx::lane_index();
+    const int row = ptx::thread_index() / ptx::kWarpSize * kPacket;  // of the image: warp's first
+    const int first = part + row, channel = first + lane / 4;
     const float mean = ptx::load_shared<float>(&shared.mean[channel]);
     const float inverse = ptx::load_shared<float>(&shared.inverse[channel]);
     constexpr std::uint32_t kOnes[4] = {0x3C003C00u, 0x3C003C00u, 0x3C003C00u, 0x3C003C00u};
@@ -182,7 +188,7 @@ struct QuantizeValuesKernel {
         const std::uint16_t lo = ptx::e4m3x2_from_floats(x[4 * half], x[4 * half + 1]);
         const std::uint16_t hi = ptx::e4m3x2_from_floats(x[4 * half + 2], x[4 * half + 3]);
         // The four tokens of a slot's word.
-        const int at = sm90::value_offset(channel, token + 16 * half + 2 * (lane % 4));
+        const int at = sm90::value_offset(row + lane / 4, token + 16 * half + 2 * (lane % 4));
         ptx::store_shared(&shared.image[at],
                           static_cast<std::uint32_t>(lo) | static_cast<std::uint32_t>(hi) << 16);
         const std::uint32_t decoded[2] = {ptx::f16x2_from_e4m3x2(lo), ptx::f16x2_from_e4m3x2(hi)};
