@@ -67,8 +67,8 @@ TEST(CudaExtremes, ASharpRowLeavesItsNeighboursAlone) {
   }
 }
 
-/// Queries of thousands, orthogonal to both keys: one unit of the score window is hundreds of octaves,
-/// and yet every row has weights.
+/// Queries of thousands, orthogonal to both keys: one unit of the score window is hundreds of
+/// octaves, and yet every row has weights.
 TEST(CudaExtremes, ASharpRowWithoutALargeScoreKeepsItsKeys) {
   VCATTN_NEEDS_HOPPER();
   const Values queries = [](const Index& at) {
