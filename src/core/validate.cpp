@@ -106,6 +106,12 @@ void check_mask(const Arguments& a) {
 
 void check_rope(const std::string& name, const Rope& rope, const TensorView& tensor) {
   if (rope.cos == nullptr || rope.sin == nullptr) fail(name, "a table is missing");
+  for (const float* table : {rope.cos, rope.sin}) {
+    const auto past = reinterpret_cast<std::uintptr_t>(table) % alignof(float);
+    if (past != 0) {
+      fail(name, "a table starts {} bytes past a multiple of 4 (supported: aligned float32)", past);
+    }
+  }
   if (rope.tokens < tensor.tokens()) {
     fail(name, "{} rows for {} tokens", rope.tokens, tensor.tokens());
   }

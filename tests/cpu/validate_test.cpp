@@ -71,6 +71,12 @@ const BadCall kBadCalls[] = {
        a.q_rope = Rope{kTable, kTable, 64, 65, RopeLayout::kHalf};
      },
      "q_rope", "65 pairs"},
+    {"RopeMisaligned",
+     [](auto& a, auto&) {
+       const auto* past = reinterpret_cast<const char*>(kTable) + 2;
+       a.q_rope = Rope{kTable, reinterpret_cast<const float*>(past), 64, 4, RopeLayout::kHalf};
+     },
+     "q_rope", "2 bytes past"},
     {"RopeNoTable",
      [](auto& a, auto&) {
        a.q_rope = Rope{nullptr, kTable, 64, 4, RopeLayout::kHalf};

@@ -241,9 +241,12 @@ VC_DEVICE void for_each_row(const Input& in, const TileRows& rows, const Use& us
   }
 }
 
-/// Visible keys of a batch entry.
+/// Visible keys of a batch entry. On the device nobody could check them: a bad one must not lead
+/// out of the tensors.
 VC_DEVICE int key_count(const std::int32_t* lengths, int batch, int all) {
-  return lengths == nullptr ? all : ptx::load_global_constant<std::int32_t>(lengths + batch);
+  if (lengths == nullptr) return all;
+  const auto count = ptx::load_global_constant<std::int32_t>(lengths + batch);
+  return count < 0 ? 0 : count < all ? count : all;
 }
 
 }  // namespace vcattn::cuda::prepare
