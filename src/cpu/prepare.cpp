@@ -100,6 +100,15 @@ void quantize_values_nvfp4(const Rows& rows, Nvfp4Scale choice, ValueOperand& ou
   });
 }
 
+/// Room for the quantized rows, whose scales are 1 until they are known.
+QkOperand operand_of(const Rows& rows) {
+  QkOperand out;
+  out.values = Rows(rows.count, rows.dim);
+  out.codes.resize(rows.data.size());
+  out.row_scales.assign(static_cast<std::size_t>(rows.count), 1.0F);
+  return out;
+}
+
 }  // namespace
 
 std::vector<float> mean_row(const Rows& rows) {
@@ -195,10 +204,7 @@ QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows, Nvfp4
 }
 
 QkOperand quantize_rows_windowed(const Rows& rows, float codes_per_score, float k_scale) {
-  QkOperand out;
-  out.values = Rows(rows.count, rows.dim);
-  out.codes.resize(rows.data.size());
-  out.row_scales.resize(static_cast<std::size_t>(rows.count));
+  QkOperand out = operand_of(rows);
   const float codes_per_product = numerics::kWindowUnit * std::abs(codes_per_score) * k_scale;
   parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
     const float largest = rows_abs_max(rows, i, i + 1);
@@ -212,9 +218,7 @@ QkOperand quantize_rows_windowed(const Rows& rows, float codes_per_score, float 
 }
 
 QkOperand quantize_keys_half(const Rows& rows) {
-  QkOperand out;
-  out.values = Rows(rows.count, rows.dim);
-  out.codes.resize(rows.data.size());
+  QkOperand out = operand_of(rows);
   const numerics::QuantScale scale =
       numerics::score_half_key_scale(rows_abs_max(rows, 0, rows.count));
   out.row_scales.assign(static_cast<std::size_t>(rows.count), scale.scale);
@@ -224,10 +228,7 @@ QkOperand quantize_keys_half(const Rows& rows) {
 }
 
 QkOperand quantize_queries_half(const Rows& rows, float codes_per_score, float k_scale) {
-  QkOperand out;
-  out.values = Rows(rows.count, rows.dim);
-  out.codes.resize(rows.data.size());
-  out.row_scales.resize(static_cast<std::size_t>(rows.count));
+  QkOperand out = operand_of(rows);
   parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
     const float largest = rows_abs_max(rows, i, i + 1);
     const float factor =

@@ -247,12 +247,8 @@ class CudaBackend final : public Backend {
     const CallMemory memory(workspace.bytes, smoothing, groups, state != nullptr);
     const StreamBuffer buffer(a.allocator, memory.bytes, stream);
 
-    prepare::Options options;
-    options.int8_scores = recipe.qk == QkFormat::kInt8;
-    options.balance = recipe.qk_balance;
+    prepare::Options options = prepare::options_of(a, recipe);
     options.demean = smoothing.action.demean;
-    options.refit = recipe.v_mean_refit;
-    options.score_scale = effective_scale(a);
     if (groups) options.order = group_keys(plan, smoothing, memory, buffer.data(), state, stream);
     const sm90::AttentionParams params =
         prepare::prepare(a, shape, workspace, options, buffer.data(), stream);

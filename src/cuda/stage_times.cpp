@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/validate.h"
 #include "cuda/cluster/cluster.h"
 #include "cuda/host/device_memory.h"
 #include "cuda/prepare/prepare.h"
@@ -103,11 +102,7 @@ StageTimes time_stages(const Plan& plan, const Backend& backend, int repeats) {
   times.workspace_bytes = workspace.bytes;
   {
     const DeviceMemory memory(workspace.bytes, kWhere);
-    prepare::Options options;
-    options.int8_scores = recipe.qk == QkFormat::kInt8;
-    options.balance = recipe.qk_balance;
-    options.refit = recipe.v_mean_refit;
-    options.score_scale = effective_scale(a);
+    const prepare::Options options = prepare::options_of(a, recipe);
     sm90::AttentionParams params;
     times.prepare = time_runs(stream, repeats, [&] {
       params = prepare::prepare(a, shape, workspace, options, memory.data(), stream);

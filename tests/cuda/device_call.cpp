@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <optional>
 
@@ -160,6 +161,17 @@ Recipe device_recipe(const char* name) {
   result.v_smooth = VSmooth::kSequence;
   if (result.p == PFormat::kE4M3Exp) result.p_reference = PReference::kTile;  // the kernel's
   return result;
+}
+
+void expect_errors_of_the_cpu(const Arguments& host, const Recipe& recipe,
+                              const Reference& reference, const std::string& label) {
+  const Metrics gpu = compare(run_on_device(host, recipe), reference);
+  const Metrics cpu = compare(run_on_host(host, recipe), reference);
+  EXPECT_TRUE(gpu.finite) << label;
+  EXPECT_LE(gpu.rel_l2, cpu.rel_l2 * 1.05 + 0.002) << label;
+  EXPECT_LE(gpu.lse_max_abs, cpu.lse_max_abs * 1.1 + 0.02) << label;
+  std::printf("  %s %-9s gpu %.4f cpu %.4f  lse gpu %.4f cpu %.4f\n", label.c_str(),
+              recipe.name.c_str(), gpu.rel_l2, cpu.rel_l2, gpu.lse_max_abs, cpu.lse_max_abs);
 }
 
 }  // namespace vcattn::test

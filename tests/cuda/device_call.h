@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "bug_cases/call.h"
@@ -49,5 +50,10 @@ Outcome run_on_host(const Arguments& host, const Recipe& recipe, const DeviceOpt
 
 /// A recipe the Hopper kernels run: `name` with V-Smooth in sequence order.
 Recipe device_recipe(const char* name);
+
+/// Runs a call of host tensors on both backends and expects the GPU's errors against `reference` to
+/// be the CPU backend's; prints them after `label`.
+void expect_errors_of_the_cpu(const Arguments& host, const Recipe& recipe,
+                              const Reference& reference, const std::string& label);
 
 }  // namespace vcattn::test

@@ -54,15 +54,8 @@ TEST(CudaExtremes, ASharpRowLeavesItsNeighboursAlone) {
         {.queries = 64, .keys = 400, .dtype = DType::kF32, .q = queries, .k = keys});
     const Reference reference = referee(inputs.arguments());
     for (const char* name : {"vc8", "vc8-fast"}) {
-      Recipe r = device_recipe(name);
-      const Metrics gpu = compare(run_on_device(inputs.arguments(), r), reference);
-      const Metrics cpu = compare(run_on_host(inputs.arguments(), r), reference);
-      EXPECT_TRUE(gpu.finite);
-      EXPECT_LE(gpu.rel_l2, cpu.rel_l2 * 1.05 + 0.002) << name;
-      EXPECT_LE(gpu.lse_max_abs, cpu.lse_max_abs * 1.1 + 0.02) << name;
-      std::printf("  sink %6.0f nats %-9s gpu %.4f cpu %.4f  lse gpu %.4f cpu %.4f\n",
-                  static_cast<double>(nats), name, gpu.rel_l2, cpu.rel_l2, gpu.lse_max_abs,
-                  cpu.lse_max_abs);
+      expect_errors_of_the_cpu(inputs.arguments(), device_recipe(name), reference,
+                               "sink " + std::to_string(nats) + " nats");
     }
   }
 }

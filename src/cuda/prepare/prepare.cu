@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "core/validate.h"
 #include "cuda/host/launch.cuh"
 #include "cuda/prepare/prepare.h"
 #include "cuda/prepare/scores.cuh"
@@ -188,6 +189,16 @@ Shape shape_of(const Arguments& a) {
   s.k_tiles = divide_up(s.skv, sm90::kTileKeys);
   s.mean_groups = divide_up(s.k_tiles, sm90::kMeanGroup);
   return s;
+}
+
+Options options_of(const Arguments& arguments, const Recipe& recipe) {
+  Options options;
+  options.int8_scores = recipe.qk == QkFormat::kInt8;
+  options.balance = recipe.qk_balance;
+  options.demean = recipe.v_smooth != VSmooth::kOff;
+  options.refit = recipe.v_mean_refit;
+  options.score_scale = effective_scale(arguments);
+  return options;
 }
 
 Workspace plan_workspace(const Shape& s, bool lse) {

@@ -38,6 +38,9 @@ struct Options {
   const std::int32_t* order = nullptr;  ///< (batch, kv heads, skv): position -> key, or nullptr
 };
 
+/// What a recipe asks of the preparation of a call, its keys in their own order.
+Options options_of(const Arguments& arguments, const Recipe& recipe);
+
 /// Enqueues preparation on `stream` and returns what the attention kernel needs, `out` and `lse`
 /// included. `base` holds plan_workspace(...).bytes.
 sm90::AttentionParams prepare(const Arguments& arguments, const Shape& shape,
