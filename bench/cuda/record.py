@@ -13,14 +13,20 @@ import pathlib
 import re
 import sys
 
-PEER = re.compile(r"(\S+) 1x(\d+)x(\d+)x(\d+): ([\d.]+) ms ([\d.]+) TFLOP/s")
+PEER = re.compile(
+    r"(\S+) 1x(\d+)x(\d+)x(\d+): ([\d.]+) ms ([\d.]+) TFLOP/s"
+    r"(?: \(rel_l2 ([\d.]+) against BF16\))?"
+)
 
 
 def read_peers(path):
     peers = []
-    for name, heads, tokens, dim, ms, rate in PEER.findall(path.read_text()):
+    for name, heads, tokens, dim, ms, rate, error in PEER.findall(path.read_text()):
         shape = [1, int(heads), int(tokens), int(dim)]
-        peers.append({"peer": name, "shape": shape, "median_ms": float(ms), "tflops": float(rate)})
+        peer = {"peer": name, "shape": shape, "median_ms": float(ms), "tflops": float(rate)}
+        if error:
+            peer["rel_l2_to_bf16"] = float(error)
+        peers.append(peer)
     return peers
 
 
