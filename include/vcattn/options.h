@@ -82,6 +82,9 @@ struct Recipe {
   /// Multiply channel c of Q and divide that of K by the power of two nearest to
   /// sqrt(rms(K_c) / rms(Q_c)): scores stay the same, channels of unequal magnitude become level.
   bool qk_balance = true;
+  /// Take k_mean and qk_balance from one row in 16 where there are 8,192 or more
+  /// (numerics/row_sample.h).
+  bool qk_sample = true;
   bool hadamard = true;  ///< orthonormal Hadamard rotation of Q and K over d
   PFormat p = PFormat::kExpCast;
   PReference p_reference = PReference::kTile;

@@ -88,6 +88,7 @@ const std::vector<Field>& field_table() {
       bool_field("k_tile_mean", &Recipe::k_tile_mean),
       bool_field("q_block_mean", &Recipe::q_block_mean),
       bool_field("qk_balance", &Recipe::qk_balance),
+      bool_field("qk_sample", &Recipe::qk_sample),
       bool_field("hadamard", &Recipe::hadamard),
       enum_field<PFormat>("p", &Recipe::p,
                           {{PFormat::kFloat, "float"},

@@ -20,6 +20,7 @@ Recipe peer(const char* name, Recipe recipe) {
   recipe.name = name;
   recipe.scores = ScoreFormat::kFloat;
   recipe.qk_balance = false;
+  recipe.qk_sample = false;
   recipe.hadamard = false;
   recipe.p_reference = PReference::kRunning;
   recipe.nvfp4_scale = Nvfp4Scale::kSix;
@@ -57,6 +58,7 @@ const std::array<Named, 9>& table() {
         .k_scale_rows = 1,
         .scores = ScoreFormat::kFloat,
         .qk_balance = false,
+        .qk_sample = false,
         .p_reference = PReference::kRunning,
         .p_top = 120.0F,
         .p_beta = -0.35F,

@@ -107,13 +107,15 @@ std::vector<std::int64_t> query_tokens(const Entry& entry) {
   return tokens;
 }
 
-/// Mean square of each channel over the query heads that share a KV head.
-std::vector<double> query_energy(const Arguments& a, const Entry& entry, std::int64_t kv_head) {
+/// Mean square of each channel over the query heads that share a KV head, and over the sample.
+std::vector<double> query_energy(const Arguments& a, const Entry& entry, std::int64_t kv_head,
+                                 bool sampling) {
   const std::int64_t dim = padded_dim(a.q.dim()), group = a.q.heads() / a.k.heads();
+  const auto sample = numerics::row_sample(static_cast<int>(entry.q_count), sampling);
   std::vector<double> energy(static_cast<std::size_t>(dim), 0.0);
   for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
     const std::vector<double> head =
-        channel_energy(load_rows(a.q, entry.batch, h, query_tokens(entry), a.q_rope, dim));
+        channel_energy(load_rows(a.q, entry.batch, h, query_tokens(entry), a.q_rope, dim), sample);
     for (std::int64_t c = 0; c < dim; ++c) energy[c] += head[c] / static_cast<double>(group);
   }
   return energy;
@@ -147,12 +149,14 @@ KeyValues prepare_keys_and_values(const Plan& plan, const Entry& entry, std::int
   prepare_values(recipe, smoothing.action.demean, permute(values, order), kv);
 
   Rows keys = load_rows(a.k, entry.batch, kv_head, tokens, a.k_rope, dim);
+  const auto sample = numerics::row_sample(static_cast<int>(keys.count), recipe.qk_sample);
   if (recipe.k_mean) {
-    kv.k_mean = mean_row(keys);
+    kv.k_mean = mean_row(keys, sample);
     subtract(keys, kv.k_mean);
   }
   if (recipe.qk_balance) {
-    kv.balance = balance_factors(query_energy(a, entry, kv_head), channel_energy(keys));
+    kv.balance = balance_factors(query_energy(a, entry, kv_head, recipe.qk_sample),
+                                 channel_energy(keys, sample));
     std::vector<float> inverse;
     for (const float factor : kv.balance) inverse.push_back(1.0F / factor);
     scale_channels(keys, inverse);

@@ -111,18 +111,22 @@ QkOperand operand_of(const Rows& rows) {
 
 }  // namespace
 
-std::vector<float> mean_row(const Rows& rows) {
+std::vector<float> mean_row(const Rows& rows, const numerics::RowSample& sample) {
   std::vector<double> sum(static_cast<std::size_t>(rows.dim), 0.0);
-  for (std::int64_t i = 0; i < rows.count; ++i) {
-    const float* row = rows.row(i);
+  for (int i = 0; i < sample.count; ++i) {
+    const float* row = rows.row(sample.row(i));
     for (std::int64_t c = 0; c < rows.dim; ++c) sum[c] += row[c];
   }
   std::vector<float> mean(static_cast<std::size_t>(rows.dim), 0.0F);
-  if (rows.count == 0) return mean;
+  if (sample.count == 0) return mean;
   for (std::int64_t c = 0; c < rows.dim; ++c) {
-    mean[c] = static_cast<float>(sum[c] / static_cast<double>(rows.count));
+    mean[c] = static_cast<float>(sum[c] / static_cast<double>(sample.count));
   }
   return mean;
+}
+
+std::vector<float> mean_row(const Rows& rows) {
+  return mean_row(rows, numerics::row_sample(static_cast<int>(rows.count), false));
 }
 
 void subtract(Rows& rows, const std::vector<float>& mean) {
@@ -132,15 +136,13 @@ void subtract(Rows& rows, const std::vector<float>& mean) {
   });
 }
 
-std::vector<double> channel_energy(const Rows& rows) {
+std::vector<double> channel_energy(const Rows& rows, const numerics::RowSample& sample) {
   std::vector<double> energy(static_cast<std::size_t>(rows.dim), 0.0);
-  for (std::int64_t i = 0; i < rows.count; ++i) {
-    for (std::int64_t c = 0; c < rows.dim; ++c) {
-      const double x = rows.row(i)[c];
-      energy[c] += x * x;
-    }
+  for (int i = 0; i < sample.count; ++i) {
+    const float* row = rows.row(sample.row(i));
+    for (std::int64_t c = 0; c < rows.dim; ++c) energy[c] += static_cast<double>(row[c]) * row[c];
   }
-  const double count = static_cast<double>(std::max<std::int64_t>(rows.count, 1));
+  const double count = std::max(sample.count, 1);
   for (double& e : energy) e /= count;
   return energy;
 }

@@ -7,18 +7,20 @@
 #include <vector>
 
 #include "cpu/load.h"
+#include "vcattn/numerics/row_sample.h"
 #include "vcattn/options.h"
 
 namespace vcattn::cpu {
 
-/// Mean row, summed in float64 and rounded once. Zero for no rows.
+/// Mean row of the sample, summed in float64 and rounded once. Zero for no rows.
+std::vector<float> mean_row(const Rows& rows, const numerics::RowSample& sample);
 std::vector<float> mean_row(const Rows& rows);
 
 /// row - mean for every row.
 void subtract(Rows& rows, const std::vector<float>& mean);
 
-/// Mean square of every channel, in float64; zeros for no rows.
-std::vector<double> channel_energy(const Rows& rows);
+/// Mean square of every channel over the sample, in float64; zeros for no rows.
+std::vector<double> channel_energy(const Rows& rows, const numerics::RowSample& sample);
 
 /// Per channel the power of two nearest to sqrt(rms(k) / rms(q)); 1 where either is zero or not
 /// finite. Q is multiplied and K divided by it, which is exact.

@@ -89,8 +89,8 @@ std::string refuses_recipe(const Recipe& r) {
   if (effective_scores(r) == ScoreFormat::kFloat) {
     return "scores must be window for INT8 Q and K, half for E4M3";
   }
-  if (!r.k_mean || !r.hadamard || r.k_tile_mean || r.q_block_mean) {
-    return "k_mean and hadamard must be on, k_tile_mean and q_block_mean off";
+  if (!r.k_mean || !r.qk_sample || !r.hadamard || r.k_tile_mean || r.q_block_mean) {
+    return "k_mean, qk_sample and hadamard must be on, k_tile_mean and q_block_mean off";
   }
   const bool int8 = r.qk == QkFormat::kInt8;
   const bool exp_cast = r.p == PFormat::kExpCast && r.p_top == 126.0F && r.p_beta == 0.0F;

@@ -74,6 +74,20 @@ TEST(Prepare, MeanRowIsTheFloat64Mean) {
   }
 }
 
+TEST(Prepare, StatisticsOfManyRowsAreThoseOfTheSample) {
+  const Rows rows = random_rows(9000, 64, 3);
+  const auto sample = numerics::row_sample(9000, true);
+  ASSERT_EQ(sample.count, 562);
+  Rows part(sample.count, 64);
+  for (int i = 0; i < sample.count; ++i) {
+    std::copy_n(rows.row(sample.row(i)), 64, part.row(i));
+  }
+  const auto all = numerics::row_sample(sample.count, false);
+  EXPECT_EQ(mean_row(rows, sample), mean_row(part));
+  EXPECT_NE(mean_row(rows, sample), mean_row(rows));
+  EXPECT_EQ(channel_energy(rows, sample), channel_energy(part, all));
+}
+
 TEST(Prepare, BalanceLevelsChannelsByPowersOfTwo) {
   // rms(K) / rms(Q) = 2^(2n) gives factors of exactly 2^n, and a dead channel gives 1.
   const std::vector<float> factors =
@@ -93,7 +107,8 @@ TEST(Prepare, BalanceKeepsScoresExactly) {
     for (std::int64_t i = 0; i < 4; ++i) k.row(i)[c] *= 32.0F;
   }
   const double outliers = score(1, 2);
-  const std::vector<float> factors = balance_factors(channel_energy(q), channel_energy(k));
+  const auto all = numerics::row_sample(4, true);
+  const std::vector<float> factors = balance_factors(channel_energy(q, all), channel_energy(k, all));
   std::vector<float> inverse;
   for (const float factor : factors) inverse.push_back(1.0F / factor);
   scale_channels(q, factors);

@@ -34,12 +34,17 @@ void launch(dim3 grid, const typename Kernel::Params& params, cudaStream_t strea
   config.blockDim = dim3(Kernel::kThreads);
   config.dynamicSmemBytes = kBytes;
   config.stream = stream;
-  cudaLaunchAttribute cluster{};
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
   if constexpr (requires { Kernel::kClusterSize; }) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim = {Kernel::kClusterSize, 1, 1};
-    config.attrs = &cluster;
-    config.numAttrs = 1;
+  }
+  if constexpr (requires { Kernel::kStartsEarly; }) {
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
   }
   check(cudaLaunchKernelEx(&config, ptx::shell<Kernel>, params), where);
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 
 #include "core/validate.h"
@@ -11,8 +12,6 @@
 namespace vcattn::cuda::prepare {
 namespace {
 
-constexpr int kSampleStride = 16;  ///< of Q's tiles, for the energy of its channels
-
 int divide_up(std::int64_t a, int b) { return static_cast<int>((a + b - 1) / b); }
 
 template <class T>
@@ -20,10 +19,10 @@ T* at(std::byte* base, std::size_t offset) {
   return reinterpret_cast<T*>(base + offset);
 }
 
-/// The tiles of Q that are sampled: whole ones, unless there is only a part.
-int sampled_tiles(const Shape& shape) {
-  const int whole = shape.sq / kTileRows;
-  return whole == 0 ? 1 : divide_up(whole, kSampleStride);
+/// Tiles of the sample of up to `rows` rows: a few may be all taken where one in 16 of many is.
+int sample_tiles(int rows) {
+  const int all = std::min(rows, numerics::kSampledFromRows - 1);
+  return divide_up(std::max(numerics::row_sample(rows, true).count, all), kTileRows);
 }
 
 /// `view` as the kernels of native dimension `dim` read it.
@@ -75,35 +74,27 @@ struct Pass {
                 static_cast<unsigned>(shape.batch));
   }
 
-  template <class Source>
-  void sums(const Input& in, dim3 tiles, const std::int32_t* lengths, int stride,
-            std::size_t sums_at, const char* what) const {
-    launch<TileSumsKernel<kDim, Source>>(
-        tiles, {in, lengths, static_cast<int>(tiles.x), stride, at<float>(base, sums_at)}, stream,
-        what);
+  void sums(const Input& in, int rows, int heads, const std::int32_t* lengths, std::size_t sums_at,
+            const char* what) const {
+    const int tiles = sample_tiles(rows);
+    dispatch_source(in, [&](auto source) {
+      launch<TileSumsKernel<kDim, decltype(source)>>(
+          grid(tiles, heads), {in, lengths, tiles, at<float>(base, sums_at)}, stream, what);
+    });
   }
 
   void statistics() const {
-    const int q_sampled = sampled_tiles(shape);
-    if (options.balance) {
-      dispatch_source(q, [&](auto source) {
-        sums<decltype(source)>(q, grid(q_sampled, shape.q_heads), nullptr, kSampleStride, w.q_sums,
-                               "query sums");
-      });
-    }
-    dispatch_source(k, [&](auto source) {
-      sums<decltype(source)>(k, grid(shape.k_tiles, shape.kv_heads), a.key_lengths, 1, w.k_sums,
-                             "key sums");
-    });
-    const int sampled_rows = shape.sq < kTileRows ? shape.sq : q_sampled * kTileRows;
+    if (options.balance) sums(q, shape.sq, shape.q_heads, nullptr, w.q_sums, "query sums");
+    sums(k, shape.skv, shape.kv_heads, a.key_lengths, w.k_sums, "key sums");
     using Channels = ChannelStatisticsKernel<kDim>;
     launch<Channels>(
         dim3(static_cast<unsigned>(shape.kv_heads * Channels::kSlices),
              static_cast<unsigned>(shape.batch)),
         {at<float>(base, w.k_sums), options.balance ? at<float>(base, w.q_sums) : nullptr,
-         a.key_lengths, shape.k_tiles, q_sampled, sampled_rows, shape.group(), shape.kv_heads,
-         shape.skv, at<float>(base, w.mean), at<float>(base, w.balance),
-         at<float>(base, w.inverse_balance), at<float>(base, w.shift)},
+         a.key_lengths, sample_tiles(shape.skv), sample_tiles(shape.sq), shape.group(),
+         shape.kv_heads, shape.sq, shape.skv, at<float>(base, w.mean), at<float>(base, w.balance),
+         at<float>(base, w.inverse_balance), at<float>(base, w.shift), key_maximum(),
+         value_maximum()},
         stream, "channel statistics");
   }
 
@@ -115,10 +106,10 @@ struct Pass {
       const auto* factor = at<float>(base, w.inverse_balance);
       const auto* shift = at<float>(base, w.shift);
       launch<KeyMaximumKernel<kDim, Source>>(
-          blocks, {k, a.key_lengths, factor, shift, key_maxima()}, stream, "key maximum");
+          blocks, {k, a.key_lengths, factor, shift, key_maximum()}, stream, "key maximum");
       launch<QuantizeKeysKernel<kDim, Source, Format>>(
           blocks,
-          {k, a.key_lengths, options.order, factor, shift, key_maxima(), shape.k_tiles,
+          {k, a.key_lengths, options.order, factor, shift, key_maximum(), shape.k_tiles,
            at<std::uint8_t>(base, w.k)},
           stream, "quantize keys");
     });
@@ -129,7 +120,7 @@ struct Pass {
     dispatch_source(q, [&](auto source) {
       launch<QuantizeQueriesKernel<kDim, decltype(source), Format>>(
           grid(shape.q_tiles * kTileRows / kBlockRows, shape.q_heads),
-          {q, at<float>(base, w.mean), at<float>(base, w.balance), key_maxima(),
+          {q, at<float>(base, w.mean), at<float>(base, w.balance), key_maximum(),
            options.score_scale, shape.group(), shape.q_tiles, at<std::uint8_t>(base, w.q),
            at<float>(base, w.row_scale), a.lse ? at<float>(base, w.lse_shift) : nullptr},
           stream, "quantize queries");
@@ -145,7 +136,7 @@ struct Pass {
                              shape.k_tiles,
                              shape.mean_groups,
                              at<float>(base, w.block_mean),
-                             key_maxima() + shape.batch * shape.kv_heads,
+                             value_maximum(),
                              at<std::uint8_t>(base, w.v),
                              at<float>(base, w.means),
                              at<float>(base, w.value_scale),
@@ -159,7 +150,6 @@ struct Pass {
   }
 
   void run() const {
-    check(cudaMemsetAsync(base + w.maxima, 0, w.maxima_bytes, stream), "workspace");
     statistics();
     if (options.int8_scores) {
       keys<Int8Format>();
@@ -172,7 +162,8 @@ struct Pass {
   }
 
  private:
-  std::uint32_t* key_maxima() const { return at<std::uint32_t>(base, w.maxima); }
+  std::uint32_t* key_maximum() const { return at<std::uint32_t>(base, w.key_maximum); }
+  std::uint32_t* value_maximum() const { return at<std::uint32_t>(base, w.value_maximum); }
 };
 
 }  // namespace
@@ -222,14 +213,14 @@ Workspace plan_workspace(const Shape& s, bool lse) {
   w.value_scale = take(kv_heads * row);
   w.ones = take(static_cast<std::size_t>(s.batch) * sm90::kOnesBytes);
   w.block_mean = take(kv_heads * s.k_tiles * row);
-  w.k_sums = take(kv_heads * s.k_tiles * 2 * row);
-  w.q_sums = take(q_heads * sampled_tiles(s) * 2 * row);
+  w.k_sums = take(kv_heads * sample_tiles(s.skv) * 2 * row);
+  w.q_sums = take(q_heads * sample_tiles(s.sq) * 2 * row);
   w.mean = take(kv_heads * row);
   w.balance = take(kv_heads * row);
   w.inverse_balance = take(kv_heads * row);
   w.shift = take(kv_heads * row);
-  w.maxima_bytes = kv_heads * (1 + dim) * sizeof(std::uint32_t);
-  w.maxima = take(w.maxima_bytes);
+  w.key_maximum = take(kv_heads * sizeof(std::uint32_t));
+  w.value_maximum = take(kv_heads * dim * sizeof(std::uint32_t));
   return w;
 }
 

@@ -25,7 +25,7 @@ Shape shape_of(const Arguments& arguments);
 struct Workspace {
   std::size_t q = 0, k = 0, v = 0, row_scale = 0, lse_shift = 0, means = 0, value_scale = 0,
               ones = 0, block_mean = 0, k_sums = 0, q_sums = 0, mean = 0, balance = 0,
-              inverse_balance = 0, shift = 0, maxima = 0, maxima_bytes = 0, bytes = 0;
+              inverse_balance = 0, shift = 0, key_maximum = 0, value_maximum = 0, bytes = 0;
 };
 
 Workspace plan_workspace(const Shape& shape, bool lse);

@@ -4,6 +4,7 @@
 #include "cuda/device_view.h"
 #include "cuda/ptx/ptx.cuh"
 #include "vcattn/numerics/arith.h"
+#include "vcattn/numerics/row_sample.h"
 
 namespace vcattn::cuda::prepare {
 
@@ -193,6 +194,7 @@ struct TileRows {
   int first = 0;  ///< position of the tile's row 0
   int count = 0;  ///< rows there are, from the first; those behind are zeros. May exceed the tile
   const std::int32_t* order = nullptr;  ///< of this head: position -> token; nullptr: the same
+  numerics::RowSample sample = {0, false};  ///< positions are those in it
 
   /// Tokens of this thread's rows i0 .. i0 + kBatch - 1; -1: none.
   template <class Split, int kBatch>
@@ -200,7 +202,7 @@ struct TileRows {
     VC_UNROLL
     for (int i = 0; i < kBatch; ++i) {
       const int row = Split::row(i0 + i);
-      token[i] = row < count ? first + row : -1;
+      token[i] = row < count ? sample.row(first + row) : -1;
     }
     if (order == nullptr) return;
     VC_UNROLL

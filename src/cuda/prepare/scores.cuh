@@ -166,8 +166,8 @@ struct RowBlock {
   int first;
   std::uint32_t head;  ///< among those of all batch entries; 65,535 of each at most
 
-  VC_DEVICE RowBlock(const InputView& view, bool backwards)
-      : at(tile_index(backwards)),
+  VC_DEVICE explicit RowBlock(const InputView& view)
+      : at(ptx::block_index()),
         first(at.x * kBlockRows),
         head(static_cast<std::uint32_t>(at.z) * static_cast<std::uint32_t>(view.heads) +
              static_cast<std::uint32_t>(at.y)) {}
@@ -202,6 +202,7 @@ VC_DEVICE void load_channel_vector(float (&to)[kDim], const float* from, std::ui
 template <int kDim, class Source>
 struct KeyMaximumKernel {
   static constexpr int kThreads = kBlockRows, kBlocksPerSm = kRowBlocksPerSm<kDim, Source>;
+  static constexpr bool kStartsEarly = true;
   struct Params {
     Input k;
     const std::int32_t* lengths = nullptr;
@@ -216,7 +217,7 @@ struct KeyMaximumKernel {
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const RowBlock block(p.k.view, /*backwards=*/true);
+    const RowBlock block(p.k.view);
     const int left = key_count(p.lengths, block.at.z, p.k.view.tokens) - block.first;
     if (left <= 0) return;
     shared.tile.template load<kThreads>(p.k, block.rows(left));
@@ -241,6 +242,7 @@ struct KeyMaximumKernel {
 template <int kDim, class Source, class Format>
 struct QuantizeKeysKernel {
   static constexpr int kThreads = kBlockRows, kBlocksPerSm = kRowBlocksPerSm<kDim, Source>;
+  static constexpr bool kStartsEarly = true;
   struct Params {
     Input k;
     const std::int32_t* lengths = nullptr;
@@ -259,7 +261,7 @@ struct QuantizeKeysKernel {
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const RowBlock block(p.k.view, /*backwards=*/false);
+    const RowBlock block(p.k.view);
     const int count = key_count(p.lengths, block.at.z, p.k.view.tokens);
     if (block.first / kTileRows * kTileRows >= count) return;  // a tile that is never read
     const int left = count - block.first, row = ptx::thread_index();
@@ -289,6 +291,7 @@ struct QuantizeKeysKernel {
 template <int kDim, class Source, class Format>
 struct QuantizeQueriesKernel {
   static constexpr int kThreads = kBlockRows, kBlocksPerSm = kRowBlocksPerSm<kDim, Source>;
+  static constexpr bool kStartsEarly = true;
   struct Params {
     Input q;
     const float* mean = nullptr;             ///< of K: for the LSE
@@ -308,7 +311,7 @@ struct QuantizeQueriesKernel {
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const RowBlock block(p.q.view, /*backwards=*/false);
+    const RowBlock block(p.q.view);
     const std::uint32_t kv_head = block.head / static_cast<std::uint32_t>(p.group);
     shared.tile.template load<kThreads>(p.q, block.rows(p.q.view.tokens - block.first));
     load_channel_vector(shared.balance, p.balance, kv_head);

@@ -6,16 +6,16 @@
 
 namespace vcattn::cuda::prepare {
 
-/// Per tile of 128 rows and channel: the sum, and the sum of squares.
+/// Per 128 rows of the sample and channel: the sum, and the sum of squares.
 template <int kDim, class Source>
 struct TileSumsKernel {
   static constexpr int kThreads = 256, kBlocksPerSm = kIsPacked<Source> ? 4 : 2;
+  static constexpr bool kStartsEarly = true;
   struct Params {
     Input x;
     const std::int32_t* lengths = nullptr;
     int tiles = 0;          ///< per head, in `sums`
-    int stride = 1;         ///< every stride-th tile is summed: a sample
-    float* sums = nullptr;  ///< (batch, heads, tiles, 2, kDim)
+    float* sums = nullptr;  ///< (batch, heads, tiles, 2, kDim); those behind the sample are left
   };
   using Split = RowSplit<kDim, kThreads>;
   struct SharedStorage {
@@ -24,9 +24,11 @@ struct TileSumsKernel {
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
     const ptx::Index3 tile = ptx::block_index();
-    const int first = tile.x * p.stride * kTileRows;
-    const TileRows rows{tile.z, tile.y, first,
-                        key_count(p.lengths, tile.z, p.x.view.tokens) - first};
+    const int first = tile.x * kTileRows;
+    const auto sample =
+        numerics::row_sample(key_count(p.lengths, tile.z, p.x.view.tokens), true);
+    if (first >= sample.count) return;
+    const TileRows rows{tile.z, tile.y, first, sample.count - first, nullptr, sample};
     Channels sum = {}, squares = {};
     for_each_row<Split, Source, kIsPacked<Source> ? kDim / 16 : 2>(
         p.x, rows, [&](int, const Channels& x) {
@@ -59,17 +61,21 @@ struct TileSumsKernel {
 template <int kDim>
 struct ChannelStatisticsKernel {
   static constexpr int kThreads = 256, kBlocksPerSm = 2;
+  static constexpr bool kStartsEarly = true;
   static constexpr int kChannels = 32, kSlices = kDim / kChannels;
   static constexpr int kParts = kThreads / (kChannels / 4);  ///< that share the tiles of a channel
   struct Params {
     const float* k_sums = nullptr;
     const float* q_sums = nullptr;  ///< nullptr: no balance
     const std::int32_t* lengths = nullptr;
-    int k_tiles = 0, q_tiles = 0, q_sampled = 0, group = 1, kv_heads = 0, skv = 0;
+    int k_tiles = 0, q_tiles = 0, group = 1, kv_heads = 0, sq = 0, skv = 0;
     float* mean = nullptr;             ///< (batch, kv heads, kDim), as all
     float* balance = nullptr;          ///< multiplies Q
     float* inverse_balance = nullptr;  ///< multiplies K
     float* shift = nullptr;            ///< is added to K then: -mean * inverse balance
+    // Zeroed for the passes that follow: the largest magnitude of a head's keys, of a channel of V.
+    std::uint32_t* key_maximum = nullptr;    ///< (batch, kv heads)
+    std::uint32_t* value_maximum = nullptr;  ///< (batch, kv heads, kDim)
   };
   enum Quantity { kSum, kSquares, kQuerySquares, kQuantities };
   struct SharedStorage {
@@ -89,7 +95,8 @@ struct ChannelStatisticsKernel {
     const ptx::Index3 block = ptx::block_index();
     const std::int64_t head = static_cast<std::int64_t>(block.y) * p.kv_heads + block.x / kSlices;
     const int first = block.x % kSlices * kChannels, thread = ptx::thread_index();
-    const int count = key_count(p.lengths, block.y, p.skv);
+    const int count =
+        numerics::row_sample(key_count(p.lengths, block.y, p.skv), true).count;
     add_tiles(p, shared, head, first, (count + kTileRows - 1) / kTileRows);
     ptx::block_sync();
     if (thread < kQuantities * kChannels) {
@@ -101,7 +108,11 @@ struct ChannelStatisticsKernel {
       ptx::store_shared(&shared.total[quantity][channel], sum);
     }
     ptx::block_sync();
-    if (thread < kChannels) finish(p, shared, head * kDim + first, thread, count);
+    if (thread < kChannels) {
+      finish(p, shared, head * kDim + first, thread, count);
+      ptx::store_global(p.value_maximum + head * kDim + first + thread, std::uint32_t{0});
+    }
+    if (first + thread == 0) ptx::store_global(p.key_maximum + head, std::uint32_t{0});
   }
 
  private:
@@ -139,7 +150,8 @@ struct ChannelStatisticsKernel {
     const double mean = total(kSum) / n, energy = total(kSquares) / n - mean * mean;
     float factor = 1.0f;
     if (p.q_sums != nullptr) {
-      const double rows = static_cast<double>(p.q_sampled) * p.group;
+      const double rows =
+          static_cast<double>(numerics::row_sample(p.sq, true).count) * p.group;
       factor = power_of_two(energy * rows / total(kQuerySquares));
     }
     const float inverse = 1.0f / factor;

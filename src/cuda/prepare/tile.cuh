@@ -93,15 +93,6 @@ struct Tile {
   }
 };
 
-/// The tile of a block: (tile, head, batch entry). Successive passes over a tensor go opposite
-/// ways: the second begins with what the first has left in the second-level cache.
-VC_DEVICE ptx::Index3 tile_index(bool backwards) {
-  const ptx::Index3 block = ptx::block_index();
-  if (!backwards) return block;
-  const ptx::Index3 grid = ptx::grid_size();
-  return {grid.x - 1 - block.x, grid.y - 1 - block.y, grid.z - 1 - block.z};
-}
-
 /// Writes what the block has put into `shared` to global memory.
 VC_DEVICE void store_image(std::uint8_t* global, const std::uint8_t* shared, int bytes) {
   ptx::fence_proxy_async();

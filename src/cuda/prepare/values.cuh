@@ -31,8 +31,8 @@ struct ValueTile {
   bool is_last;
   std::int64_t kv_head;
 
-  VC_DEVICE ValueTile(const ValueParams& p, bool backwards) {
-    const ptx::Index3 tile = tile_index(backwards);
+  VC_DEVICE explicit ValueTile(const ValueParams& p) {
+    const ptx::Index3 tile = ptx::block_index();
     index = tile.x;
     kv_head = static_cast<std::int64_t>(tile.z) * p.v.view.heads + tile.y;
     const int first = index * kTileRows;
@@ -52,6 +52,7 @@ inline constexpr float kLeastResidual = 5.9604644775390625e-8f;  // 2^-24
 template <int kDim, class Source>
 struct ValueStatisticsKernel {
   static constexpr int kThreads = 256, kBlocksPerSm = kIsPacked<Source> ? 4 : 2;
+  static constexpr bool kStartsEarly = true;
   using Params = ValueParams;
   using Split = RowSplit<kDim, kThreads>;
   struct SharedStorage {
@@ -61,7 +62,7 @@ struct ValueStatisticsKernel {
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const ValueTile tile(p, /*backwards=*/false);
+    const ValueTile tile(p);
     if (tile.valid == 0) return;
     Channels sum = {}, most, least;
     VC_UNROLL
@@ -118,6 +119,7 @@ struct ValueStatisticsKernel {
 template <int kDim, class Source>
 struct QuantizeValuesKernel {
   static constexpr int kThreads = 256, kBlocksPerSm = kIsPacked<Source> ? 5 : 2;
+  static constexpr bool kStartsEarly = true;
   static constexpr int kMeanGroup = sm90::kMeanGroup;
   static constexpr int kPart = kThreads / ptx::kWarpSize * kPacket;  ///< channels at a time
   static constexpr int kPartBytes = kPart * kTileRows;
@@ -130,7 +132,7 @@ struct QuantizeValuesKernel {
   };
 
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
-    const ValueTile tile(p, /*backwards=*/true);
+    const ValueTile tile(p);
     if (tile.valid == 0) return;
     shared.tile.template load<kThreads>(p.v, tile.rows);
     const int thread = ptx::thread_index();

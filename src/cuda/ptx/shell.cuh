@@ -4,6 +4,9 @@
 //
 //   struct Kernel {
 //     static constexpr int kThreads = 384, kBlocksPerSm = 1, kClusterSize = 1;
+//     static constexpr bool kStartsEarly = true;  // optional: its blocks take the places which the
+//                                                 // last ones of the kernel before it leave, and
+//                                                 // wait there until that one has ended
 //     struct Params { ... };                      // by value, trivially copyable
 //     struct SharedStorage { ... };               // its alignment is honoured up to 1024
 //     VC_DEVICE static void run(const Params& p, SharedStorage& shared);
@@ -13,7 +16,7 @@
 // emulator runs the same struct: emu::launch<Kernel>(grid, params, options).
 #pragma once
 
-#include "target.cuh"
+#include "barrier.cuh"
 
 namespace vcattn::ptx {
 
@@ -26,6 +29,10 @@ __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kBlocksPerSm)
   using Storage = typename Kernel::SharedStorage;
   static_assert(std::is_trivially_default_constructible_v<Storage> && alignof(Storage) <= 1024);
   extern __shared__ __align__(1024) unsigned char raw[];
+  if constexpr (requires { Kernel::kStartsEarly; }) {
+    grid_dependency_wait();
+    grid_dependency_launch();
+  }
   Kernel::run(params, *reinterpret_cast<Storage*>(raw));
 }
 
