@@ -2,7 +2,8 @@
 // bfloat16 tensors made on the device. Prints a line per run and writes JSON; `vcattn bench` has
 // the shapes of the models, and errors.
 //
-//   attention_bench [--json FILE] [--recipe NAME] [--repeats N] HEADSxTOKENSxDIM...
+//   attention_bench [--json FILE] [--recipe NAME] [--repeats N] [--rope interleaved|half]
+//                   HEADSxTOKENSxDIM...
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -28,14 +29,32 @@ nlohmann::json to_json(const Spread& t) {
   return {{"median_ms", t.median_ms}, {"min_ms", t.min_ms}, {"max_ms", t.max_ms}};
 }
 
-nlohmann::json time_shape(const Shape& shape, const std::string& recipe_name, int repeats) {
+nlohmann::json time_shape(const Shape& shape, const std::string& recipe_name, int repeats,
+                          const std::string& rope) {
   const auto call = random_call({.q_heads = shape.heads,
                                  .kv_heads = shape.heads,
                                  .queries = shape.tokens,
                                  .keys = shape.tokens,
                                  .dim = shape.dim},
                                 BackendChoice::kCuda);
-  const Plan plan = make_plan(call->arguments(), {.recipe = recipe(recipe_name)});
+  Arguments arguments = call->arguments();
+  // Time does not depend on the angles: the bytes of `tokens` random bfloat16 rows are taken for
+  // `dim / 2` floats each.
+  const auto tables = random_call({.q_heads = 1,
+                                   .kv_heads = 1,
+                                   .queries = shape.tokens,
+                                   .keys = shape.tokens,
+                                   .dim = shape.dim},
+                                  BackendChoice::kCuda);
+  if (!rope.empty()) {
+    arguments.q_rope = arguments.k_rope =
+        Rope{.cos = static_cast<const float*>(tables->arguments().q.data),
+             .sin = static_cast<const float*>(tables->arguments().k.data),
+             .tokens = shape.tokens,
+             .pairs = shape.dim / 2,
+             .layout = rope == "half" ? RopeLayout::kHalf : RopeLayout::kInterleaved};
+  }
+  const Plan plan = make_plan(arguments, {.recipe = recipe(recipe_name)});
   const StageTimes s = time_stages(plan, repeats).value();
   const auto tokens = static_cast<double>(shape.tokens);
   const double flop = 4.0 * static_cast<double>(shape.heads * shape.dim) * tokens * tokens;
@@ -54,6 +73,7 @@ nlohmann::json time_shape(const Shape& shape, const std::string& recipe_name, in
   return {{"recipe", recipe_name},
           {"kernel_name", plan.kernel()},
           {"shape", {1, shape.heads, shape.tokens, shape.dim}},
+          {"rope", rope},
           {"repeats", repeats},
           {"kernel", to_json(s.kernel)},
           {"kernel_tflops", tflops(s.kernel)},
@@ -74,6 +94,7 @@ int main(int argc, char** argv) {
     std::string json_path;
     std::vector<std::string> recipes;
     int repeats = 5;
+    std::string rope;
     std::vector<Shape> shapes;
     for (int i = 1; i < argc; ++i) {
       const std::string arg = argv[i];
@@ -84,6 +105,11 @@ int main(int argc, char** argv) {
         recipes.emplace_back(argv[++i]);
       } else if (arg == "--repeats" && i + 1 < argc) {
         repeats = std::stoi(argv[++i]);
+      } else if (arg == "--rope" && i + 1 < argc) {
+        rope = argv[++i];
+        if (rope != "interleaved" && rope != "half") {
+          throw std::runtime_error("--rope is \"" + rope + "\" (supported: interleaved, half)");
+        }
       } else if (std::sscanf(arg.c_str(), "%ldx%ldx%ld", &heads, &tokens, &dim) == 3) {
         shapes.push_back({heads, tokens, dim});
       } else {
@@ -94,7 +120,7 @@ int main(int argc, char** argv) {
     nlohmann::json results = nlohmann::json::array();
     for (const Shape& shape : shapes) {
       for (const std::string& name : recipes) {
-        results.push_back(time_shape(shape, name, repeats));
+        results.push_back(time_shape(shape, name, repeats, rope));
       }
     }
     if (!json_path.empty()) {

@@ -45,15 +45,25 @@ Input input_of(const TensorView& view, const std::optional<Rope>& rope, int dim)
   return in;
 }
 
-/// Calls with_source(Source{}) for the way `in` is read.
+/// Calls with_source(Source{}) for the way V is read.
 template <class WithSource>
-void dispatch_source(const Input& in, const WithSource& with_source) {
+void dispatch_values(const Input& in, const WithSource& with_source) {
   if (!in.aligned || in.cos != nullptr || in.view.dtype == DType::kF32) {
     with_source(Converted{});
   } else if (in.view.dtype == DType::kBF16) {
-    with_source(PackedBf16{});
+    with_source(Packed<Bf16>{});
   } else {
-    with_source(PackedF16{});
+    with_source(Packed<F16>{});
+  }
+}
+
+/// The same for Q and K, which may have rotary tables.
+template <class WithSource>
+void dispatch_source(const Input& in, const WithSource& with_source) {
+  if (in.aligned && in.cos != nullptr && in.view.dtype != DType::kF32) {
+    with_source(Rotated{});
+  } else {
+    dispatch_values(in, with_source);
   }
 }
 
@@ -141,7 +151,7 @@ struct Pass {
                              at<float>(base, w.means),
                              at<float>(base, w.value_scale),
                              at<std::uint8_t>(base, w.ones)};
-    dispatch_source(v, [&](auto source) {
+    dispatch_values(v, [&](auto source) {
       using Source = decltype(source);
       const dim3 tiles = grid(shape.k_tiles, shape.kv_heads);
       launch<ValueStatisticsKernel<kDim, Source>>(tiles, params, stream, "value statistics");

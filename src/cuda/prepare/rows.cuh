@@ -31,18 +31,15 @@ struct Channels {
 
 using Words = ptx::Vec<std::uint32_t, 4>;  ///< eight 16-bit channels
 
-// How a kernel reads an input. Packed sources are whole aligned rows of 16-bit channels without
-// rotary tables: they stay 16 bits wide until they reach registers.
-struct PackedBf16 {
-  using Element = std::uint16_t;
+/// The two channels of a word.
+struct Bf16 {
   VC_DEVICE static float low(std::uint32_t word) { return numerics::bits_float(word << 16); }
   VC_DEVICE static float high(std::uint32_t word) {
     return numerics::bits_float(word & 0xFFFF0000u);
   }
 };
 
-struct PackedF16 {
-  using Element = std::uint16_t;
+struct F16 {
   VC_DEVICE static float low(std::uint32_t word) {
     return ptx::float_from_f16(static_cast<std::uint16_t>(word & 0xFFFFu));
   }
@@ -51,29 +48,25 @@ struct PackedF16 {
   }
 };
 
-/// Everything else: any dtype, dimension and strides, rotated if there are tables.
-struct Converted {
-  using Element = float;
-};
-
-template <class Source>
-inline constexpr bool kIsPacked = sizeof(typename Source::Element) == 2;
-
 /// Sixteen-bit channels `first`, ... of token 0 of a head; tokens are in.row_bytes apart.
 VC_DEVICE const std::byte* packed_rows(const Input& in, int batch, int head, int first) {
   return static_cast<const std::byte*>(in.view.data) +
          2 * (in.view.row_offset(batch, head, 0) + first);
 }
 
-template <class Source>
+template <class Format>
 VC_DEVICE Channels unpack(const Words& words) {
   Channels x;
   VC_UNROLL
   for (int i = 0; i < kPacket; i += 2) {
-    x[i] = Source::low(words[i / 2]);
-    x[i + 1] = Source::high(words[i / 2]);
+    x[i] = Format::low(words[i / 2]);
+    x[i + 1] = Format::high(words[i / 2]);
   }
   return x;
+}
+
+VC_DEVICE Channels unpack(const Words& words, bool is_bf16) {
+  return is_bf16 ? unpack<Bf16>(words) : unpack<F16>(words);
 }
 
 /// Eight floats at a multiple of 16 bytes.
@@ -113,7 +106,7 @@ VC_DEVICE Channels load_channels(const Input& in, std::int64_t at, int first) {
   }
   const auto words =
       ptx::load_global_constant<Words>(static_cast<const std::uint16_t*>(view.data) + at + first);
-  return view.dtype == DType::kBF16 ? unpack<PackedBf16>(words) : unpack<PackedF16>(words);
+  return unpack(words, view.dtype == DType::kBF16);
 }
 
 /// The other channel of a rotary pair, for each of eight, and the pair's angle.
@@ -127,23 +120,6 @@ VC_DEVICE RotaryPackets load_rotary(const Input& in, const Channels& x, std::int
   if (in.interleaved) {
     VC_UNROLL
     for (int i = 0; i < kPacket; ++i) r.other[i] = x[i ^ 1];
-  }
-  if (in.aligned) {  // the packet lies in one half, or beyond both
-    const int pair = in.interleaved ? first / 2 : first % in.pairs;
-    if (in.interleaved) {
-      const auto cos = ptx::load_global_constant<ptx::Vec<float, 4>>(in.cos + table + pair);
-      const auto sin = ptx::load_global_constant<ptx::Vec<float, 4>>(in.sin + table + pair);
-      VC_UNROLL
-      for (int i = 0; i < kPacket; ++i) {
-        r.cos[i] = cos[i / 2];
-        r.sin[i] = sin[i / 2];
-      }
-    } else {
-      r.other = load_channels(in, at, first < in.pairs ? first + in.pairs : first - in.pairs);
-      r.cos = load_floats(in.cos + table + pair);
-      r.sin = load_floats(in.sin + table + pair);
-    }
-    return r;
   }
   VC_UNROLL
   for (int i = 0; i < kPacket; ++i) {
@@ -160,8 +136,14 @@ VC_DEVICE RotaryPackets load_rotary(const Input& in, const Channels& x, std::int
   return r;
 }
 
-/// load_channels, rotated: (a, b) -> (a cos - b sin, b cos + a sin), the product with the sine
-/// rounded first, as on the CPU.
+/// One channel of a rotated pair: (a, b) -> (a cos - b sin, b cos + a sin), the product with the
+/// sine rounded first, as on the CPU.
+VC_DEVICE float rotated(float x, float other, float cos, float sin, bool is_second) {
+  const float turned = numerics::mul_rn(other, sin);
+  return numerics::fma_rn(x, cos, is_second ? turned : -turned);
+}
+
+/// load_channels, rotated.
 VC_DEVICE Channels load_rotated(const Input& in, std::int64_t at, int token, int first) {
   Channels x = load_channels(in, at, first);
   if (in.cos == nullptr || first >= 2 * in.pairs) return x;
@@ -170,12 +152,92 @@ VC_DEVICE Channels load_rotated(const Input& in, std::int64_t at, int token, int
   for (int i = 0; i < kPacket; ++i) {
     const int channel = first + i;
     if (channel >= 2 * in.pairs) continue;
-    const bool is_second = in.interleaved ? channel % 2 == 1 : channel >= in.pairs;
-    const float turned = numerics::mul_rn(r.other[i], r.sin[i]);
-    x[i] = numerics::fma_rn(x[i], r.cos[i], is_second ? turned : -turned);
+    x[i] = rotated(x[i], r.other[i], r.cos[i], r.sin[i],
+                   in.interleaved ? channel % 2 == 1 : channel >= in.pairs);
   }
   return x;
 }
+
+// How a kernel reads an input: `load` starts the way of eight channels of a token to registers,
+// `channels` makes floats of what has come.
+
+/// Whole aligned rows of 16-bit channels without rotary tables: a tile of them stays 16 bits wide.
+template <class Format>
+struct Packed : Format {
+  using Element = std::uint16_t;
+  using Raw = Words;
+  VC_DEVICE static Raw load(const Input& in, const std::byte* packed, std::int64_t, int token,
+                            int) {
+    return ptx::load_global_constant<Words>(packed + std::int64_t{token} * in.row_bytes);
+  }
+  VC_DEVICE static Channels channels(const Input&, const Raw& raw, int) {
+    return unpack<Format>(raw);
+  }
+};
+
+template <class Source>
+inline constexpr bool kIsPacked = sizeof(typename Source::Element) == 2;
+
+/// Whole aligned rows of 16-bit channels with aligned tables: nothing but loads until the rows of a
+/// batch are on their way.
+struct Rotated {
+  using Element = float;
+  struct Raw {
+    Words x = {}, other = {};
+    ptx::Vec<float, 4> cos[2] = {}, sin[2] = {};
+  };
+  VC_DEVICE static Raw load(const Input& in, const std::byte* packed, std::int64_t, int token,
+                            int first) {
+    Raw raw;
+    const std::byte* row = packed + std::int64_t{token} * in.row_bytes;
+    raw.x = ptx::load_global_constant<Words>(row);
+    if (first >= 2 * in.pairs) return raw;
+    const bool is_first = first < in.pairs;
+    const std::int64_t table = std::int64_t{token} * in.pairs + (in.interleaved ? first / 2
+                                                                 : is_first     ? first
+                                                                                : first - in.pairs);
+    raw.cos[0] = load_four(in.cos + table);
+    raw.sin[0] = load_four(in.sin + table);
+    if (!in.interleaved) {
+      raw.other = ptx::load_global_constant<Words>(row + (is_first ? 2 : -2) * in.pairs);
+      raw.cos[1] = load_four(in.cos + table + 4);
+      raw.sin[1] = load_four(in.sin + table + 4);
+    }
+    return raw;
+  }
+  VC_DEVICE static Channels channels(const Input& in, const Raw& raw, int first) {
+    const bool is_bf16 = in.view.dtype == DType::kBF16;
+    Channels x = unpack(raw.x, is_bf16);
+    if (first >= 2 * in.pairs) return x;
+    const Channels half = unpack(raw.other, is_bf16);
+    const Channels own = x;
+    VC_UNROLL
+    for (int i = 0; i < kPacket; ++i) {
+      // Constant places, or the packets would have to lie in memory.
+      const float cos = in.interleaved ? raw.cos[0][i / 2] : raw.cos[i / 4][i % 4];
+      const float sin = in.interleaved ? raw.sin[0][i / 2] : raw.sin[i / 4][i % 4];
+      x[i] = rotated(own[i], in.interleaved ? own[i ^ 1] : half[i], cos, sin,
+                     in.interleaved ? i % 2 == 1 : first >= in.pairs);
+    }
+    return x;
+  }
+
+ private:
+  VC_DEVICE static ptx::Vec<float, 4> load_four(const float* p) {
+    return ptx::load_global_constant<ptx::Vec<float, 4>>(p);
+  }
+};
+
+/// Everything else: any dtype, dimension and strides, rotated if there are tables.
+struct Converted {
+  using Element = float;
+  using Raw = Channels;
+  VC_DEVICE static Raw load(const Input& in, const std::byte*, std::int64_t at, int token,
+                            int first) {
+    return load_rotated(in, at, token, first);
+  }
+  VC_DEVICE static Channels channels(const Input&, const Raw& raw, int) { return raw; }
+};
 
 /// How kThreads threads read the rows of a tile: eight channels each, neighbouring lanes along a
 /// row.
@@ -193,7 +255,7 @@ struct TileRows {
   int batch = 0, head = 0;
   int first = 0;  ///< position of the tile's row 0
   int count = 0;  ///< rows there are, from the first; those behind are zeros. May exceed the tile
-  const std::int32_t* order = nullptr;  ///< of this head: position -> token; nullptr: the same
+  const std::int32_t* order = nullptr;      ///< of this head: position -> token; nullptr: the same
   numerics::RowSample sample = {0, false};  ///< positions are those in it
 
   /// Tokens of this thread's rows i0 .. i0 + kBatch - 1; -1: none.
@@ -220,25 +282,17 @@ VC_DEVICE void for_each_row(const Input& in, const TileRows& rows, const Use& us
   for (int first = 0; first < Split::kRows; first += kBatch) {
     int token[kBatch];
     rows.tokens<Split>(first, token);
-    std::conditional_t<kIsPacked<Source>, Words, Channels> raw[kBatch];
+    typename Source::Raw raw[kBatch];
     VC_UNROLL
     for (int i = 0; i < kBatch; ++i) {
       raw[i] = {};
       if (token[i] < 0) continue;
-      if constexpr (kIsPacked<Source>) {
-        raw[i] = ptx::load_global_constant<Words>(packed + std::int64_t{token[i]} * in.row_bytes);
-      } else {
-        const std::int64_t at = in.view.row_offset(rows.batch, rows.head, token[i]);
-        raw[i] = load_rotated(in, at, token[i], Split::first_channel());
-      }
+      raw[i] = Source::load(in, packed, in.view.row_offset(rows.batch, rows.head, token[i]),
+                            token[i], Split::first_channel());
     }
     VC_UNROLL
     for (int i = 0; i < kBatch; ++i) {
-      if constexpr (kIsPacked<Source>) {
-        use(Split::row(first + i), unpack<Source>(raw[i]));
-      } else {
-        use(Split::row(first + i), raw[i]);
-      }
+      use(Split::row(first + i), Source::channels(in, raw[i], Split::first_channel()));
     }
   }
 }

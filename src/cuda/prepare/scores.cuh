@@ -153,7 +153,7 @@ inline constexpr int kBlockRows = 64;
 
 /// Blocks of an SM: what the registers of packed rows, and the tiles of others, allow.
 template <int kDim, class Source>
-inline constexpr int kRowBlocksPerSm = !kIsPacked<Source> ? 4
+inline constexpr int kRowBlocksPerSm = !kIsPacked<Source> ? 5
                                        : kDim == 128      ? 6
                                                           : 10;
 

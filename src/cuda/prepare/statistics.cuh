@@ -25,8 +25,7 @@ struct TileSumsKernel {
   VC_DEVICE static void run(const Params& p, SharedStorage& shared) {
     const ptx::Index3 tile = ptx::block_index();
     const int first = tile.x * kTileRows;
-    const auto sample =
-        numerics::row_sample(key_count(p.lengths, tile.z, p.x.view.tokens), true);
+    const auto sample = numerics::row_sample(key_count(p.lengths, tile.z, p.x.view.tokens), true);
     if (first >= sample.count) return;
     const TileRows rows{tile.z, tile.y, first, sample.count - first, nullptr, sample};
     Channels sum = {}, squares = {};
@@ -95,8 +94,7 @@ struct ChannelStatisticsKernel {
     const ptx::Index3 block = ptx::block_index();
     const std::int64_t head = static_cast<std::int64_t>(block.y) * p.kv_heads + block.x / kSlices;
     const int first = block.x % kSlices * kChannels, thread = ptx::thread_index();
-    const int count =
-        numerics::row_sample(key_count(p.lengths, block.y, p.skv), true).count;
+    const int count = numerics::row_sample(key_count(p.lengths, block.y, p.skv), true).count;
     add_tiles(p, shared, head, first, (count + kTileRows - 1) / kTileRows);
     ptx::block_sync();
     if (thread < kQuantities * kChannels) {
@@ -150,8 +148,7 @@ struct ChannelStatisticsKernel {
     const double mean = total(kSum) / n, energy = total(kSquares) / n - mean * mean;
     float factor = 1.0f;
     if (p.q_sums != nullptr) {
-      const double rows =
-          static_cast<double>(numerics::row_sample(p.sq, true).count) * p.group;
+      const double rows = static_cast<double>(numerics::row_sample(p.sq, true).count) * p.group;
       factor = power_of_two(energy * rows / total(kQuerySquares));
     }
     const float inverse = 1.0f / factor;

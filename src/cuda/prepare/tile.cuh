@@ -17,7 +17,8 @@ struct Tile {
   template <int kThreads>
   VC_DEVICE void load(const Input& in, const TileRows& rows) {
     using Split = RowSplit<kDim, kThreads, kRows>;
-    constexpr int kBatch = kThreads < 128 ? 8 : 4;  // few threads have the registers for more
+    // Few threads have the registers for more, but tables take them.
+    constexpr int kBatch = kThreads < 128 && !std::is_same_v<Source, Rotated> ? 8 : 4;
     if constexpr (kIsPacked<Source>) {
       int token[Split::kRows];
       rows.tokens<Split>(0, token);
