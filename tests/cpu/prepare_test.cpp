@@ -108,7 +108,8 @@ TEST(Prepare, BalanceKeepsScoresExactly) {
   }
   const double outliers = score(1, 2);
   const auto all = numerics::row_sample(4, true);
-  const std::vector<float> factors = balance_factors(channel_energy(q, all), channel_energy(k, all));
+  const std::vector<float> factors =
+      balance_factors(channel_energy(q, all), channel_energy(k, all));
   std::vector<float> inverse;
   for (const float factor : factors) inverse.push_back(1.0F / factor);
   scale_channels(q, factors);

@@ -9,7 +9,7 @@
 
 namespace vcattn::numerics {
 
-constexpr int kSampleGroup = 16;       // one row of so many is taken,
+constexpr int kSampleGroup = 16;        // one row of so many is taken,
 constexpr int kSampledFromRows = 8192;  // if there are at least so many
 
 // The rows row(0), ..., row(count - 1) of a tensor, ascending.
