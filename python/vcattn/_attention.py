@@ -8,9 +8,11 @@ from typing import Any
 
 from . import _arrays, _execute
 from ._call import Inputs
+from ._library import CUDA
+from ._short import HOW_TO_KEEP, faster_in_torch
 from ._views import View, is_torch, view
 from .errors import Error
-from .recipe import DEFAULT, Recipe
+from .recipe import DEFAULT, Recipe, spec_of
 from .schedule import resolve
 from .state import VSmoothState
 
@@ -18,10 +20,6 @@ if (
     sys.modules.get("torch") is not None
 ):  # registers the operator; otherwise the first torch call does
     from . import _torch_attention  # noqa: F401
-
-
-def _spec(recipe: str | Recipe | None) -> str:
-    return recipe.spec if isinstance(recipe, Recipe) else recipe or ""
 
 
 def attention(
@@ -86,7 +84,7 @@ def attention(
         from ._torch_attention import torch_attention
 
         return torch_attention(
-            q, k, v, recipe=_spec(recipe), scale=scale, causal=causal, mask=mask,
+            q, k, v, recipe=spec_of(recipe), scale=scale, causal=causal, mask=mask,
             key_lengths=key_lengths, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
             max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, layout=layout, q_rope=q_rope,
             k_rope=k_rope, rope_layout=rope_layout, state=state, return_lse=return_lse,
@@ -100,7 +98,7 @@ def attention(
     )  # fmt: skip
     tokens = 2 if layout == "BHSD" else 1
     queries, keys = (x.shape[tokens] if len(x.shape) == 4 else 0 for x in (inputs.q, inputs.k))
-    choice = resolve(_spec(recipe), state, queries, keys)
+    choice = resolve(spec_of(recipe), state, queries, keys)
     return _arrays.array_attention(q, inputs, *choice, backend, return_lse, out)
 
 
@@ -150,7 +148,7 @@ def _why_not(
         inputs = _views_of(q, k, v, **call)
     except Error as error:
         return str(error)
-    return _execute.why_not(inputs, _spec(recipe) or DEFAULT, backend)
+    return _execute.why_not(inputs, spec_of(recipe) or DEFAULT, backend)
 
 
 def can_use(
@@ -182,7 +180,14 @@ def explain(
 def _explain(
     q: Any, k: Any, v: Any, recipe: str | Recipe | None, backend: str, call: dict[str, Any]
 ) -> str:
-    return _execute.explain(_views_of(q, k, v, **call), _spec(recipe) or DEFAULT, backend)
+    inputs = _views_of(q, k, v, **call)
+    text = _execute.explain(inputs, spec_of(recipe) or DEFAULT, backend)
+    if is_torch(q) and inputs.q.device == CUDA and inputs.dense:
+        shapes = inputs.q.shape, inputs.k.shape, inputs.layout
+        estimates = faster_in_torch(*shapes, inputs.q.dtype == "float32", None)
+        if estimates:
+            text += f"\nvcattn.sdpa hands such calls to PyTorch: {estimates}; {HOW_TO_KEEP}."
+    return text
 
 
 def _probe(q: Any, function: Callable[..., str], *arguments: Any) -> str:

@@ -40,6 +40,12 @@ class Inputs:
     k_rope: tuple[View, View] | None = None
     rope_layout: str = "interleaved"
 
+    @property
+    def dense(self) -> bool:
+        """Whether every query sees every key, at places of its own."""
+        hidden = self.mask, self.key_lengths, self.cu_seqlens_q, self.cu_seqlens_k
+        return not self.causal and all(view is None for view in hidden)
+
 
 def make_arguments(
     inputs: Inputs,

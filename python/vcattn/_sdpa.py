@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .errors import UnsupportedError
-from .recipe import Recipe
+from .recipe import Recipe, spec_of
+from .schedule import AUTO, TORCH
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +26,10 @@ def sdpa(
     backend: str = "auto",
 ) -> torch.Tensor:
     """SDPA's arguments, shapes and meanings, (B, H, S, d). What vcattn does not do (gradients, a
-    causal mask over Sq != Skv, dimensions above 256, an unsupported GPU, ...) PyTorch computes,
-    with one warning per reason; ``vcattn.backend_in_use()`` counts both.
+    causal mask over Sq != Skv, dimensions above 256, an unsupported GPU, ...) PyTorch computes, and
+    so it does dense calls on CUDA tensors that it is estimated to be faster at, unless ``recipe``
+    or ``backend`` is given or the active schedule has ``short="vcattn"``. There is one warning per
+    reason; ``vcattn.backend_in_use()`` counts both.
 
     Raises:
         UnsupportedError: dropout_p > 0.
@@ -34,8 +37,8 @@ def sdpa(
     import torch
 
     from ._torch_attention import autocast
-    from ._torch_exact import heads_of, native
-    from ._torch_op import handed_back
+    from ._torch_exact import exact, heads_of, native
+    from ._torch_op import choose, handed_back
 
     if dropout_p > 0.0:
         raise UnsupportedError(f"dropout_p: {dropout_p} was given (supported: 0)", "dropout_p")
@@ -46,9 +49,17 @@ def sdpa(
             key, value = heads_of(query, key, value)
         return native(query, key, value, attn_mask, 0.0, is_causal, scale=scale)
     query, key, value = autocast(query, key, value)
+    spec, state = spec_of(recipe) or (AUTO if backend == "auto" else ""), 0
+    if not torch.compiler.is_compiling():
+        # The operator chooses too, but calling it takes longer than a short call.
+        dense = attn_mask is None and not is_causal
+        choice = choose(query, key, "BHSD", spec, None, 1, dense)
+        if choice.recipe == TORCH:
+            return exact(query, key, value, attn_mask, None, scale, is_causal, False)[0]
+        spec, state = choice.recipe, 0 if choice.state is None else choice.state.number
     out: torch.Tensor = torch.ops.vcattn.attention(
-        query, key, value, attn_mask, scale=scale, causal=is_causal, recipe=str(recipe or ""),
-        backend=backend, fallback=True,
+        query, key, value, attn_mask, scale=scale, causal=is_causal, recipe=spec, backend=backend,
+        state=state, fallback=True,
     )[0]  # fmt: skip
     return out
 

@@ -9,6 +9,8 @@ from .errors import UnsupportedError
 
 #: PyTorch's own, also where a program has replaced the one in torch.nn.functional by ours.
 native = torch._C._nn.scaled_dot_product_attention
+#: Whether it takes fewer heads in k and v.
+GQA = "enable_gqa" in (native.__doc__ or "")
 
 
 def heads_of(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -28,15 +30,17 @@ def exact(
     scale: float | None,
     causal: bool,
     return_lse: bool,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """softmax(q k^T * scale) v on (B, H, S, d) tensors. ``causal`` is bottom-right aligned.
 
     Returns:
-        (B, Hq, Sq, d) in q's dtype, and the natural-log LSE, float32 (B, Hq, Sq), or an empty
-        tensor if it is not wanted.
+        (B, Hq, Sq, d) in q's dtype, and the natural-log LSE, float32 (B, Hq, Sq), if it is wanted.
     """
     k, v = k.to(q.dtype), v.to(q.dtype)
-    k, v = heads_of(q, k, v)
+    # PyTorch's GQA has no fused kernel with a mask.
+    grouped = GQA and q.is_cuda and mask is None and key_lengths is None and not return_lse
+    if not grouped:
+        k, v = heads_of(q, k, v)
     if (causal and q.shape[2] != k.shape[2]) or (
         causal and (mask is not None or key_lengths is not None)
     ):
@@ -52,8 +56,8 @@ def exact(
         hidden = torch.full(q.shape[:3], -torch.inf, dtype=torch.float32, device=q.device)
         return torch.zeros_like(q), hidden
     if not return_lse:
-        out = native(q, k, v, mask, is_causal=causal, scale=scale)
-        return out, q.new_empty(0, dtype=torch.float32)
+        options = {"enable_gqa": True} if k.shape[1] != q.shape[1] else {}
+        return native(q, k, v, mask, is_causal=causal, scale=scale, **options), None
     return _with_lse(q, k, v, mask, scale, causal)
 
 

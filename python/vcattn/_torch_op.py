@@ -11,12 +11,13 @@ from torch import Tensor
 
 from . import _execute
 from ._call import Inputs
+from ._short import HOW_TO_KEEP, faster_in_torch
 from ._torch_exact import exact
 from ._torch_memory import ALLOCATOR
 from ._views import View, view
 from .errors import UnsupportedError
-from .schedule import TORCH, resolve
-from .state import by_number
+from .schedule import TORCH, Choice, resolve, yields
+from .state import VSmoothState, by_number
 
 SCHEMA = (
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask=None, Tensor? key_lengths=None, "
@@ -76,30 +77,56 @@ def run_on(inputs: Inputs, q: Tensor, out: Tensor, lse: Tensor | None, **how: An
 _warned: set[str] = set()
 
 
-def handed_back(reason: str) -> None:
+def handed_back(reason: str, detail: str = "") -> None:
     """Counts a call that PyTorch computes instead, and says so once per reason."""
     _execute.calls[f"torch: {reason}"] += 1
     if reason not in _warned:
         _warned.add(reason)
-        warnings.warn(f"vcattn: PyTorch computes this attention: {reason}", stacklevel=2)
+        warnings.warn(f"vcattn: PyTorch computes this attention: {reason}{detail}", stacklevel=2)
+
+
+# As torch.compiler.assume_constant_result, which imports the compiler: it runs when a call is
+# traced and is not part of the graph.
+handed_back._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def choose(
+    q: Tensor, k: Tensor, layout: str, recipe: str, state: VSmoothState | None, shards: int,
+    dense: bool,
+) -> Choice:  # fmt: skip
+    """How a call runs; counts it, and says so, if PyTorch gets it. ``dense``: without a mask, key
+    lengths, segments, causality and an LSE."""
+    tokens = 2 if layout == "BHSD" else 1
+    choice = resolve(recipe, state, q.shape[tokens], k.shape[tokens], shards)
+    if choice.recipe == TORCH:
+        _execute.calls["torch: by choice"] += 1
+    elif dense and q.is_cuda and yields(recipe):
+        float32 = q.dtype == torch.float32
+        estimates = faster_in_torch(q.shape, k.shape, layout, float32, choice.state)
+        if estimates:
+            handed_back("it is faster there", f" ({estimates}; {HOW_TO_KEEP})")
+            return Choice(TORCH, None)
+    return choice
 
 
 def _hand_back(
     q: Tensor, k: Tensor, v: Tensor, rest: tuple[Tensor | None, ...], layout: str, **options: Any
 ) -> tuple[Tensor, Tensor]:
+    """PyTorch's result, with the strides that the fake kernel promises."""
     if any(tensor is not None for tensor in rest[2:]):
         raise UnsupportedError("recipe: PyTorch's attention takes no segments or rope", "recipe")
-    if layout == "BHSD":
-        return exact(q, k, v, rest[0], rest[1], **options)
-    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    out, lse = exact(q, k, v, rest[0], rest[1], **options)
-    return out.transpose(1, 2), lse
-
-
-def _in_layout_of(q: Tensor, out: Tensor) -> Tensor:
-    """``out`` with the strides that the fake kernel promises."""
     wanted = torch.empty_like(q)
-    return out if out.stride() == wanted.stride() else wanted.copy_(out)
+    if layout == "BSHD":
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    out, lse = exact(q, k, v, rest[0], rest[1], **options)
+    if layout == "BSHD":
+        out = out.transpose(1, 2)
+    out = out if out.stride() == wanted.stride() else wanted.copy_(out)
+    return out, _no_lse(q) if lse is None else lse.contiguous()
+
+
+def _no_lse(q: Tensor) -> Tensor:
+    return q.new_empty(0, dtype=torch.float32)
 
 
 def _attention(
@@ -121,13 +148,11 @@ def _attention(
     return_lse: bool = False,
 ) -> tuple[Tensor, Tensor]:
     rest = rest + (None,) * (8 - len(rest))
-    tokens = 2 if layout == "BHSD" else 1
-    recipe, held = resolve(recipe, by_number(state), q.shape[tokens], k.shape[tokens], shards)
     exact_options = {"scale": scale, "causal": causal, "return_lse": return_lse}
-    if recipe == TORCH:
-        _execute.calls["torch: by choice"] += 1
-        out, lse = _hand_back(q, k, v, rest, layout, **exact_options)
-        return _in_layout_of(q, out), lse.contiguous()
+    dense = not (causal or return_lse) and all(tensor is None for tensor in rest)
+    choice = choose(q, k, layout, recipe, by_number(state), shards, dense)
+    if choice.recipe == TORCH:
+        return _hand_back(q, k, v, rest, layout, **exact_options)
     out = torch.empty_like(q)
     lse = lse_like(q, layout) if return_lse else None
     inputs = make_inputs(
@@ -135,22 +160,20 @@ def _attention(
         max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
     )  # fmt: skip
     try:
-        run_on(inputs, q, out, lse, recipe=recipe, backend=backend, state=held)
+        run_on(inputs, q, out, lse, recipe=choice.recipe, backend=backend, state=choice.state)
     except UnsupportedError as error:
         if not fallback:
             raise
         handed_back(str(error))
-        out, lse = _hand_back(q, k, v, rest, layout, **exact_options)
-        return _in_layout_of(q, out), lse.contiguous()
-    return out, q.new_empty(0, dtype=torch.float32) if lse is None else lse
+        return _hand_back(q, k, v, rest, layout, **exact_options)
+    return out, _no_lse(q) if lse is None else lse
 
 
 def _fake(
     q: Tensor, k: Tensor, v: Tensor, *rest: Tensor | None, layout: str = "BHSD",
     return_lse: bool = False, **options: object,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    lse = lse_like(q, layout) if return_lse else q.new_empty(0, dtype=torch.float32)
-    return torch.empty_like(q), lse
+    return torch.empty_like(q), lse_like(q, layout) if return_lse else _no_lse(q)
 
 
 def _save_nothing(ctx: object, inputs: object, keyword_only_inputs: object, output: object) -> None:

@@ -54,6 +54,11 @@ def _text(value: object) -> str:
     return str(value)
 
 
+def spec_of(recipe: str | Recipe | None) -> str:
+    """The recipe as text; "" for none."""
+    return recipe.spec if isinstance(recipe, Recipe) else recipe or ""
+
+
 @functools.lru_cache(maxsize=256)
 def handle(spec: str) -> c_void_p:
     """The library's object for a recipe text. Kept while cached; a handful exist in a process."""

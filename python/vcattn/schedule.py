@@ -13,10 +13,10 @@ from .state import VSmoothState
 
 #: In place of a recipe: PyTorch computes the call, in the tensors' own precision.
 TORCH = "torch"
-#: The active schedule's choice; without one the default, and PyTorch for few keys.
+#: The active schedule's choice, without one the default; and PyTorch where that is faster.
 AUTO = "auto"
-#: Calls over fewer keys do not pay for their quantization.
-AUTO_MIN_KEYS = 1024
+#: Who computes calls under AUTO that PyTorch is faster at.
+SHORT = (TORCH, "vcattn")
 
 T = TypeVar("T")
 _active: contextvars.ContextVar[Schedule | None] = contextvars.ContextVar("vcattn", default=None)
@@ -37,15 +37,20 @@ class Choice(NamedTuple):
 def resolve(
     recipe: str, state: VSmoothState | None, queries: int, keys: int, shards: int = 1
 ) -> Choice:
-    """The call's own recipe and state, else the active schedule's, else the default."""
+    """The call's own recipe and state, else the active schedule's, else the default. A call with
+    both of its own is none of the schedule's."""
     schedule = _active.get()
     own = "" if recipe == AUTO else recipe
-    if schedule is not None:
-        choice = schedule.choose(queries, keys, shards)
-        return Choice(own or choice.recipe, state or choice.state)
-    if recipe == AUTO and keys < AUTO_MIN_KEYS:
-        return Choice(TORCH, None)
-    return Choice(own or DEFAULT, state)
+    if schedule is None or (own and state is not None):
+        return Choice(own or DEFAULT, state)
+    choice = schedule.choose(queries, keys, shards)
+    return Choice(own or choice.recipe, state or choice.state)
+
+
+def yields(recipe: str) -> bool:
+    """Whether a call under this recipe goes to PyTorch where that is faster."""
+    schedule = _active.get()
+    return recipe == AUTO and (schedule is None or schedule.short == TORCH)
 
 
 @dataclass(frozen=True)
@@ -90,10 +95,13 @@ class Schedule:
         layers: self-attention calls of one forward pass; needed for negative layers and, where
             guidance runs the model twice a step, for rules to see the second pass's layers.
         cross: recipe of cross-attention, or "torch".
+        short: who computes calls on CUDA tensors that PyTorch is estimated to be faster at, where
+            the call leaves that open (``sdpa`` and the backend "vcattn" without a recipe of their
+            own): "torch", or "vcattn", which keeps them.
 
     Raises:
-        InvalidArgumentError: as VSmoothState, for unknown recipes and for negative layers
-            without ``layers``.
+        InvalidArgumentError: as VSmoothState, for unknown recipes, another ``short`` and for
+            negative layers without ``layers``.
     """
 
     def __init__(
@@ -107,7 +115,13 @@ class Schedule:
         rules: Iterable[Rule] = (),
         layers: int | None = None,
         cross: str | Recipe = TORCH,
+        short: str = TORCH,
     ) -> None:
+        if short not in SHORT:
+            raise InvalidArgumentError(
+                f"short: {short!r} was given (supported: {', '.join(SHORT)})", "short"
+            )
+        self.short = short
         self.steps, self.window, self.refresh, self.means = steps, window, refresh, means
         self.layers = layers
         self._make_state()  # checks these

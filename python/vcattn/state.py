@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from ctypes import byref, c_int32, c_size_t, c_void_p
 
@@ -48,6 +49,8 @@ class VSmoothState:
             created_as = (steps, window, refresh, means == "all", byref(created))
             check(library().vcattn_state_create_scheduled(*created_as))
         self.handle = created
+        #: Share of this state's calls that group.
+        self.groupings = 1.0 if steps is None else _groupings(steps, window, refresh)
         self.number = next(_numbers)  # what the PyTorch operator is given
         _alive[self.number] = self
         self._finalizer = weakref.finalize(self, library().vcattn_state_destroy, created)
@@ -74,6 +77,10 @@ class VSmoothState:
         keys = (c_int32 * count.value)()
         check(library().vcattn_state_permutation(self.handle, entry, head, keys, byref(count)))
         return list(keys)
+
+
+def _groupings(steps: int, window: float, refresh: int) -> float:
+    return len(range(0, math.ceil(window * steps), refresh)) / steps
 
 
 def by_number(number: int) -> VSmoothState | None:

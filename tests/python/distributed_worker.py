@@ -9,7 +9,6 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from vcattn import schedule
 from vcattn.integrations import diffusers as on_diffusers
 from vcattn.schedule import Schedule
 
@@ -90,7 +89,7 @@ def model_outputs(rank: int) -> dict[str, torch.Tensor]:
         # diffusers divides by the number of accelerators to name one it then does not use.
         with mock.patch.object(torch.accelerator, "device_count", lambda: 2):
             model.enable_parallelism(config=ContextParallelConfig(mesh=mesh, **degrees))
-        with torch.no_grad(), Schedule(steps=2, layers=2) as plan:
+        with torch.no_grad(), Schedule(steps=2, layers=2, short="vcattn") as plan:
             for _ in plan.track(range(2)):
                 outputs[f"wan {name}"] = model(**inputs, return_dict=False)[0].cpu()
             expected = 4 if name == "ring" else 2  # two shards a layer
@@ -104,7 +103,6 @@ def main(rank: int, store: str, results: str) -> None:
     backend = {"cpu": "cpu:gloo", "cuda": "cpu:gloo,cuda:nccl"}[DEVICE]
     dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=2)
     on_diffusers.register()
-    schedule.AUTO_MIN_KEYS = 0
     outputs = {}
     for name, (engine, options, tokens, _) in CASES.items():
         try:

@@ -58,7 +58,7 @@ def qkv():
 @pytest.mark.parametrize("skip_output_reshape", [False, True])
 @pytest.mark.parametrize("masked", [None, "2d", "3d", "4d"])
 def test_shapes_and_masks(qkv, skip_reshape, skip_output_reshape, masked):
-    override, func = AttentionOverride(Settings(min_tokens=0)), Recorder()
+    override, func = AttentionOverride(Settings()), Recorder()
     q, k, v = qkv(batch=2)
     if not skip_reshape:
         q, k, v = (x.transpose(1, 2).flatten(2) for x in (q, k, v))
@@ -74,7 +74,7 @@ def test_shapes_and_masks(qkv, skip_reshape, skip_output_reshape, masked):
 
 
 def test_gqa_scale_and_cross_attention(qkv):
-    override, func = AttentionOverride(Settings(min_tokens=0)), Recorder()
+    override, func = AttentionOverride(Settings()), Recorder()
     q, (k, v) = torch.randn(1, 50, 4 * 64), (torch.randn(1, 70, 2 * 64) for _ in range(2))
     out = override(func, q, k, v, 4, scale=0.3, enable_gqa=True, transformer_options=options())
     assert rel_l2(out, native(q, k, v, 4, scale=0.3, enable_gqa=True)) <= T8
@@ -84,12 +84,11 @@ def test_gqa_scale_and_cross_attention(qkv):
 @pytest.mark.parametrize(
     ("settings", "given"),
     [
-        (Settings(min_tokens=1000), {}),
-        (Settings(min_tokens=0, exact_blocks="1, 3-5"), {"transformer_options": options(block=4)}),
-        (Settings(min_tokens=0, exact_steps=2), {"transformer_options": options(step=1)}),
-        (Settings(min_tokens=0, exact_steps=20), {"transformer_options": options(step=7)}),
-        (Settings(min_tokens=0), {"low_precision_attention": False}),
-        (Settings(min_tokens=0), {"attn_precision": torch.float32}),
+        (Settings(exact_blocks="1, 3-5"), {"transformer_options": options(block=4)}),
+        (Settings(exact_steps=2), {"transformer_options": options(step=1)}),
+        (Settings(exact_steps=20), {"transformer_options": options(step=7)}),
+        (Settings(), {"low_precision_attention": False}),
+        (Settings(), {"attn_precision": torch.float32}),
     ],
 )
 def test_calls_are_handed_back_unchanged(qkv, settings, given):
@@ -110,7 +109,7 @@ def test_calls_are_handed_back_unchanged(qkv, settings, given):
 
 def test_unsupported_calls_fall_back_with_one_warning(qkv):
     _torch_op._warned.clear()
-    override, func = AttentionOverride(Settings(min_tokens=0)), Recorder()
+    override, func = AttentionOverride(Settings()), Recorder()
     q = torch.randn(1, 20, 2 * 300)
     with pytest.warns(UserWarning, match="head dimension 300"):
         out = override(func, q, q, q, 2, transformer_options=options())
@@ -118,7 +117,7 @@ def test_unsupported_calls_fall_back_with_one_warning(qkv):
 
 
 def test_schedule_follows_sigmas_blocks_and_branches(qkv):
-    override, func = AttentionOverride(Settings(min_tokens=0, window=0.5, refresh=2)), Recorder()
+    override, func = AttentionOverride(Settings(window=0.5, refresh=2)), Recorder()
     q, k, v = qkv()
     steps = []
     for step in range(8):
@@ -182,7 +181,7 @@ def test_the_node_has_what_comfyui_reads(monkeypatch):
 
 
 def test_compiled_models_break_at_the_override_and_trace_nothing_of_it(qkv):
-    override, compiled_steps = AttentionOverride(Settings(min_tokens=0)), []
+    override, compiled_steps = AttentionOverride(Settings()), []
 
     def block(q, k, v, given):
         return override(native, q * 2, k, v, 2, skip_reshape=True, transformer_options=given) + 1

@@ -10,14 +10,12 @@ from conftest import rel_l2
 diffusers = pytest.importorskip("diffusers")
 
 from diffusers.models import attention_dispatch as dispatch  # noqa: E402
-from vcattn import _torch_op, schedule  # noqa: E402
+from vcattn import _torch_op  # noqa: E402
 from vcattn.integrations.diffusers import register, use_key_lengths  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def _few_keys_too(monkeypatch):
-    """The models are small: what goes to PyTorch for having few keys would be all of it."""
-    monkeypatch.setattr(schedule, "AUTO_MIN_KEYS", 0)
+def _registered():
     register()
     yield
     native = dispatch.AttentionBackendName.NATIVE
@@ -138,11 +136,11 @@ def test_one_module_alone_can_use_it():
     assert vcattn.backend_in_use()["vc8"] == before + 1
 
 
-def test_few_keys_stay_in_torch_without_a_schedule(monkeypatch):
-    monkeypatch.setattr(schedule, "AUTO_MIN_KEYS", 100)
+def test_cross_attention_stays_in_torch_under_a_schedule():
     model, inputs = wan()
     before = vcattn.backend_in_use()
-    forward(model, inputs, "vcattn")
+    with vcattn.Schedule(steps=1):
+        forward(model, inputs, "vcattn")
     after = vcattn.backend_in_use()
     assert after["vc8"] - before.get("vc8", 0) == 2  # self-attention over 108 tokens
     assert after["torch: by choice"] - before.get("torch: by choice", 0) == 2  # 20 text tokens

@@ -15,7 +15,6 @@ pytest.importorskip("diffusers")
 
 from distributed_worker import CASES, whole
 from test_diffusers import wan
-from vcattn import schedule
 from vcattn.integrations import quantized_ulysses
 from vcattn.integrations._engine import EMPTY_LSE, attend, make_forward_op
 
@@ -100,8 +99,7 @@ def test_shards_of_any_length_merge_to_the_whole(lengths):
     assert parts[0][1].shape == (1, 60, 2) and parts[0][1].dtype == torch.float32
 
 
-def test_lse_is_natural_and_merges_with_torch_s(monkeypatch):
-    monkeypatch.setattr(schedule, "AUTO_MIN_KEYS", 0)
+def test_lse_is_natural_and_merges_with_torch_s():
     torch.manual_seed(2)
     q, k, v = (torch.randn(1, 64, 2, 64) for _ in range(3))
     low = attend(q, k[:, :30] + 3, v[:, :30], None, 0.0, False, None, False, True, "vc8")

@@ -135,6 +135,28 @@ def test_other_threads_are_not_affected(normal):
     assert seen == [None]
 
 
+def test_two_threads_with_two_schedules(normal):
+    clips = {"vc8": clip(normal), "vc4": clip(normal, tokens=200)}
+
+    def run(recipe):
+        with vcattn.Schedule(steps=5, recipe=recipe) as schedule:
+            return [vcattn.attention(*clips[recipe]) for _ in schedule.track(range(5))]
+
+    expected = {recipe: run(recipe) for recipe in clips}
+    assert not np.array_equal(expected["vc4"][0], vcattn.attention(*clips["vc4"]))
+    found = {}
+    threads = [
+        threading.Thread(target=lambda name: found.update({name: run(name)}), args=(name,))
+        for name in clips
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, outs in expected.items():
+        assert all(np.array_equal(a, b) for a, b in zip(found[name], outs, strict=True)), name
+
+
 def test_callback_announces_the_next_step():
     with vcattn.Schedule(steps=3) as schedule:
         steps = []

@@ -111,3 +111,34 @@ def make_forward_op(recipe: str) -> Forward:
 
 def backward_op(ctx: Any, grad_out: Tensor, *arguments: Any) -> None:
     raise UnsupportedError("gradient: vcattn computes the forward pass only", "gradient")
+
+
+def make_backend(recipe: str, context_parallel: Forward) -> Forward:
+    """An attention backend in both engines' form: by the parameters' names they know what it takes.
+
+    ``context_parallel`` is the engine's template, which calls the local step.
+    """
+    ops = {"forward_op": make_forward_op(recipe), "backward_op": backward_op}
+
+    def vcattn_attention(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+        return_lse: bool = False,
+        cp_gqa_strategy: str | None = None,
+        _parallel_config: Any = None,
+        _cp_config: Any = None,
+    ) -> Any:
+        call = (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, return_lse)
+        if _parallel_config is not None:  # diffusers
+            return context_parallel(*call, **ops, _parallel_config=_parallel_config)
+        if _cp_config is not None:  # cache-dit
+            return context_parallel(*call, cp_gqa_strategy, **ops, _cp_config=_cp_config)
+        return attend(*call, recipe)
+
+    return vcattn_attention

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from .._attention import attention, why_not
+from .._short import faster_in_torch
 from .._torch_attention import untraced
 from .._torch_op import handed_back
 from ..schedule import TORCH, Rule, Schedule
+from ..state import VSmoothState
 
 log = logging.getLogger("vcattn")
 
@@ -29,7 +31,8 @@ class Settings:
     """What the node offers.
 
     ``exact_blocks`` ("0, 47-49") and the first ``exact_steps`` steps keep the model's own
-    attention, and so do calls over fewer than ``min_tokens`` keys.
+    attention, and so do, if ``short`` is "torch", dense calls on CUDA tensors that PyTorch's is
+    estimated to be faster at; "vcattn" takes them.
     """
 
     recipe: str = "vc8"
@@ -37,7 +40,7 @@ class Settings:
     refresh: int = 4
     exact_blocks: str = ""
     exact_steps: int = 0
-    min_tokens: int = 1024
+    short: str = TORCH
 
     @property
     def blocks(self) -> frozenset[int]:
@@ -103,7 +106,9 @@ class AttentionOverride:
         choice = self._schedule_at(options).choose_for(
             *self._layer_and_key(options, q.shape[tokens])
         )
-        reason = self._refusal(tensors, call, choice.recipe, attn_precision, kwargs)
+        # Cross-attention has no tokens of its own to group from step to step.
+        state = choice.state if q.shape[tokens] == k.shape[tokens] else None
+        reason = self._refusal(tensors, call, choice.recipe, state, attn_precision, kwargs)
         if reason:
             self._log_once(f"{tuple(q.shape)}: left to the model's attention: {reason}")
             given = {
@@ -113,22 +118,17 @@ class AttentionOverride:
             if self.previous is not None:
                 return self.previous(func, q, k, v, heads, **given)
             return func(q, k, v, heads, **given)
-        # Cross-attention has no tokens of its own to group from step to step.
-        state = choice.state if q.shape[tokens] == k.shape[tokens] else None
         out = attention(*tensors, recipe=choice.recipe, state=state, **call)
         if skip_output_reshape:
             return out if skip_reshape else out.transpose(1, 2)
         return (out.transpose(1, 2) if skip_reshape else out).flatten(2)
 
     def _refusal(
-        self, tensors: tuple[Tensor, ...], call: dict[str, Any], recipe: str, precision: Any,
-        kwargs: dict[str, Any],
+        self, tensors: tuple[Tensor, ...], call: dict[str, Any], recipe: str,
+        state: VSmoothState | None, precision: Any, kwargs: dict[str, Any],
     ) -> str:  # fmt: skip
-        keys = tensors[1].shape[2 if call["layout"] == "BHSD" else 1]
         if recipe == TORCH:
             return "exact block or step"
-        if keys < self.settings.min_tokens:
-            return f"{keys} keys are fewer than {self.settings.min_tokens}"
         if kwargs.get("low_precision_attention", True) is False:
             return "the model asks for full precision"
         if str(precision) == "torch.float32":
@@ -136,7 +136,11 @@ class AttentionOverride:
         reason = why_not(*tensors, recipe=recipe, **call)
         if reason:
             handed_back(reason)
-        return reason
+            return reason
+        q, k, _ = tensors
+        if self.settings.short != TORCH or call["mask"] is not None or not q.is_cuda:
+            return ""
+        return faster_in_torch(q.shape, k.shape, call["layout"], q.dtype == torch.float32, state)
 
     def _layer_and_key(self, options: dict[str, Any], tokens: int) -> tuple[int, Any]:
         """The block and what tells its state apart: conditioning branch and token count."""
@@ -176,6 +180,7 @@ class AttentionOverride:
             refresh=settings.refresh,
             recipe=settings.recipe,
             rules=rules,
+            short=settings.short,
         )
 
     def _log_once(self, message: str) -> None:

@@ -15,7 +15,7 @@ from diffusers.models import attention_dispatch as dispatch
 from torch import Tensor, nn
 
 from ..schedule import AUTO
-from ._engine import Forward, attend, backend_recipes, backward_op, extend_enum, make_forward_op
+from ._engine import Forward, backend_recipes, extend_enum, make_backend
 from .quantized_ulysses import applies
 from .quantized_ulysses import attend as quantized_attend
 
@@ -27,60 +27,42 @@ def register() -> list[str]:
     """Adds "vcattn", one "vcattn_<recipe>" per recipe and "vcattn_ulysses8" to diffusers; again is
     harmless.
 
-    "vcattn" follows the active ``Schedule``; without one it is vc8, and PyTorch's attention over
-    fewer than ``vcattn.schedule.AUTO_MIN_KEYS`` keys. What vcattn cannot do PyTorch computes, with
-    one warning per reason. Masks, GQA, causal masks and the LSE are supported; context parallelism
-    (ring, Ulysses and both, any lengths) is too.
+    "vcattn" follows the active ``Schedule``, without one it is vc8; calls that PyTorch is estimated
+    to be faster at stay with PyTorch, unless the schedule has ``short="vcattn"``. The other names
+    fix the recipe. What vcattn cannot do PyTorch computes, with one warning per reason. Masks, GQA,
+    causal masks and the LSE are supported; context parallelism (ring, Ulysses and both, any
+    lengths) is too.
 
     Returns:
         The names to pass to ``set_attention_backend``.
     """
     names = backend_recipes()
     for name, recipe in names.items():
-        _add(name, _make_backend(recipe))
-    _add(QUANTIZED_ULYSSES, _make_backend(AUTO, quantized_ulysses=True))
+        _add(name, recipe, dispatch._templated_context_parallel_attention)
+    _add(QUANTIZED_ULYSSES, AUTO, _ulysses_in_8_bits)
     return [*names, QUANTIZED_ULYSSES]
 
 
-def _add(name: str, backend: Forward) -> None:
+def _add(name: str, recipe: str, context_parallel: Forward) -> None:
     member = extend_enum(dispatch.AttentionBackendName, name)
-    registry = dispatch._AttentionBackendRegistry
-    registry.register(member, supports_context_parallel=True)(backend)
+    add = dispatch._AttentionBackendRegistry.register(member, supports_context_parallel=True)
+    add(make_backend(recipe, context_parallel))
 
 
-def _make_backend(recipe: str, quantized_ulysses: bool = False) -> Forward:
-    forward_op = make_forward_op(recipe)
-
-    def vcattn_attention(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-        return_lse: bool = False,
-        _parallel_config: Any = None,
-    ) -> Any:
-        if _parallel_config is None:
-            return attend(
-                query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, return_lse,
-                recipe,
-            )  # fmt: skip
-        parallel = _parallel_config.context_parallel_config
-        plain = attn_mask is None and not (dropout_p or is_causal or enable_gqa or return_lse)
-        ulysses_only = parallel.ulysses_degree > 1 and parallel.ring_degree == 1
-        equal_shards = plain and ulysses_only and not parallel.ulysses_anything
-        if quantized_ulysses and equal_shards and applies(query, key, parallel.ulysses_degree):
-            group = parallel._ulysses_mesh.get_group()
-            return quantized_attend(query, key, value, group, scale=scale)
-        return dispatch._templated_context_parallel_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, return_lse,
-            forward_op=forward_op, backward_op=backward_op, _parallel_config=_parallel_config,
-        )  # fmt: skip
-
-    return vcattn_attention
+def _ulysses_in_8_bits(
+    query: Tensor, key: Tensor, value: Tensor, *options: Any, _parallel_config: Any, **ops: Any
+) -> Any:
+    """Calls without options and with equal shards in 8 bits, others the usual way."""
+    mask, dropout_p, is_causal, scale, enable_gqa, return_lse = options
+    config = _parallel_config.context_parallel_config
+    plain = mask is None and not (dropout_p or is_causal or enable_gqa or return_lse)
+    ulysses_only = config.ulysses_degree > 1 and config.ring_degree == 1
+    equal_shards = plain and ulysses_only and not config.ulysses_anything
+    if equal_shards and applies(query, key, config.ulysses_degree):
+        return quantized_attend(query, key, value, config._ulysses_mesh.get_group(), scale=scale)
+    return dispatch._templated_context_parallel_attention(
+        query, key, value, *options, **ops, _parallel_config=_parallel_config
+    )
 
 
 def use_key_lengths(model: nn.Module) -> int:
