@@ -167,7 +167,8 @@ def test_schedule_over_a_denoising_loop_with_guidance():
     inputs["hidden_states"] = torch.randn(2, 4, 3, 24, 24)
     model.set_attention_backend("vcattn")
     uncond = {**inputs, "encoder_hidden_states": torch.zeros_like(inputs["encoder_hidden_states"])}
-    rules = [vcattn.Rule("exact", layers=[-1])]
+    rules = [vcattn.Rule("exact", layers=[-1]), vcattn.Rule("torch", steps=[0])]
+    before = vcattn.backend_in_use()
     with torch.no_grad(), vcattn.Schedule(steps=6, layers=3, rules=rules) as plan:
         for index in range(6):
             for branch in (inputs, uncond):
@@ -178,6 +179,14 @@ def test_schedule_over_a_denoising_loop_with_guidance():
     assert sorted(states[0].permutation(entry=1, head=1)) == list(range(432))
     assert states[1].permutation() != states[4].permutation()
     assert states[2].permutation() == []  # exact, by the rule
+    ran = {name: count - before.get(name, 0) for name, count in vcattn.backend_in_use().items()}
+    # Two branches; the last of three layers is exact, the others are vc8 but in the first step;
+    # three cross-attentions.
+    assert (ran["exact"], ran["vc8"], ran["torch: by choice"]) == (
+        2 * 6,
+        2 * 2 * 5,
+        2 * (2 + 3 * 6),
+    )
 
 
 def test_compiles_without_graph_breaks():

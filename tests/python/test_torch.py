@@ -315,11 +315,17 @@ def test_global_matmul_flags_change_nothing(tensors):
     q, k, v = (tensors(1, 2, 40, 64) for _ in range(3))
     expected = vcattn.attention(q, k, v)
     previous = torch.get_float32_matmul_precision()
+    half = torch.backends.cuda.matmul
+    accumulation = getattr(half, "allow_fp16_accumulation", None)  # PyTorch 2.7 and later
     try:
         torch.set_float32_matmul_precision("medium")
+        if accumulation is not None:
+            half.allow_fp16_accumulation = True
         assert torch.equal(vcattn.attention(q, k, v), expected)
     finally:
         torch.set_float32_matmul_precision(previous)
+        if accumulation is not None:
+            half.allow_fp16_accumulation = accumulation
 
 
 def test_meta_and_other_devices_are_refused():
