@@ -18,8 +18,7 @@ from vcattn.integrations.diffusers import register, use_key_lengths  # noqa: E40
 def _registered():
     register()
     yield
-    native = dispatch.AttentionBackendName.NATIVE
-    dispatch._AttentionBackendRegistry.set_active_backend(native)
+    dispatch._AttentionBackendRegistry._active_backend = dispatch.AttentionBackendName.NATIVE
 
 
 def wan(layers=2, image=False):

@@ -28,6 +28,6 @@ def test_named_python_tests_exist(document):
     files = {path.name: path.read_text() for path in (ROOT / "tests" / "python").glob("*.py")}
     assert {name for name in re.findall(r"\btest_\w+\.py\b", text) if name not in files} == set()
     functions = "\n".join(files.values())
-    named = {name for name in re.findall(r"\btest_\w+\b(?!\.py)", text)}
+    named = set(re.findall(r"\btest_\w+\b(?!\.py)", text))
     unknown = {name for name in named if f"def {name}(" not in functions}
     assert {name for name in unknown if not list((ROOT / "tests").rglob(f"{name}.*"))} == set()
