@@ -3,8 +3,9 @@
 
 Usage: record.py OUTPUT_FOLDER COMMIT > h200-attention.json
 
-Reads peers.log (bench/cuda/peers.py), attention.json (attention_bench) and clocks.csv (nvidia-smi
-before and after), and adds the ratio of each run to each peer at the same shape.
+Reads peers.log (bench/cuda/peers.py), attention.json and attention-rope.json (attention_bench) and
+clocks.csv (nvidia-smi before and after), and adds the ratio of each run to each peer at the same
+shape.
 """
 
 import csv
@@ -34,6 +35,7 @@ def main():
     out, commit = pathlib.Path(sys.argv[1]), sys.argv[2]
     peers = read_peers(out / "peers.log")
     runs = json.loads((out / "attention.json").read_text())["runs"]
+    runs += json.loads((out / "attention-rope.json").read_text())["runs"]
     for run in runs:
         run["kernel_ratio_to"] = {
             peer["peer"]: round(run["kernel_tflops"] / peer["tflops"], 3)
