@@ -29,7 +29,10 @@ class VcattnAttention:
                 "refresh": ("INT", {"default": 4, "min": 1, "max": 100}),
                 "exact_blocks": ("STRING", {"default": "", "tooltip": "e.g. 0, 47-49"}),
                 "exact_steps": ("INT", {"default": 0, "min": 0, "max": 1000}),
-                "short": (["torch", "vcattn"], {"default": "torch"}),
+                "short": (
+                    ["torch", "vcattn"],
+                    {"default": "torch", "tooltip": "who computes what PyTorch is faster at"},
+                ),
             }
         }
 

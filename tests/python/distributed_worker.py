@@ -28,6 +28,9 @@ CASES = {
     "diffusers ulysses, uneven": (
         "diffusers", {"ulysses_degree": 2, "ulysses_anything": True}, (201, 77), 3,
     ),
+    "diffusers ulysses, empty shard": (
+        "diffusers", {"ulysses_degree": 2, "ulysses_anything": True}, (130, 0), 4,
+    ),
     "diffusers ulysses in 8 bits": (
         "diffusers", {"ulysses_degree": 2, "backend": "vcattn_ulysses8"}, (150, 150), 4,
     ),
