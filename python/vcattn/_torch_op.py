@@ -96,11 +96,11 @@ def choose(
 ) -> Choice:  # fmt: skip
     """How a call runs; counts it, and says so, if PyTorch gets it. ``dense``: without a mask, key
     lengths, segments, causality and an LSE."""
-    tokens = 2 if layout == "BHSD" else 1
-    choice = resolve(recipe, state, q.shape[tokens], k.shape[tokens], shards)
+    queries, keys = (x.shape[2 if layout == "BHSD" else 1] for x in (q, k))
+    choice = resolve(recipe, state, queries, keys, shards)
     if choice.recipe == TORCH:
         _execute.calls["torch: by choice"] += 1
-    elif dense and q.is_cuda and yields(recipe):
+    elif dense and q.is_cuda and yields(recipe, queries, keys):
         float32 = q.dtype == torch.float32
         estimates = faster_in_torch(q.shape, k.shape, layout, float32, choice.state)
         if estimates:

@@ -47,10 +47,12 @@ def resolve(
     return Choice(own or choice.recipe, state or choice.state)
 
 
-def yields(recipe: str) -> bool:
+def yields(recipe: str, queries: int, keys: int) -> bool:
     """Whether a call under this recipe goes to PyTorch where that is faster."""
     schedule = _active.get()
-    return recipe == AUTO and (schedule is None or schedule.short == TORCH)
+    if schedule is None or recipe != AUTO:
+        return recipe == AUTO
+    return schedule.short == TORCH and queries == keys  # it names the recipe of cross-attention
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,9 @@ class Schedule:
         layers: self-attention calls of one forward pass; needed for negative layers and, where
             guidance runs the model twice a step, for rules to see the second pass's layers.
         cross: recipe of cross-attention, or "torch".
-        short: who computes calls on CUDA tensors that PyTorch is estimated to be faster at, where
-            the call leaves that open (``sdpa`` and the backend "vcattn" without a recipe of their
-            own): "torch", or "vcattn", which keeps them.
+        short: who computes self-attention on CUDA tensors that PyTorch is estimated to be faster
+            at, where the call leaves that open (``sdpa`` without a recipe, the backend "vcattn"):
+            "torch", or "vcattn", which keeps it.
 
     Raises:
         InvalidArgumentError: as VSmoothState, for unknown recipes, another ``short`` and for

@@ -87,11 +87,14 @@ def test_share_of_calls_that_group(steps, window, refresh, share):
 
 
 def test_who_yields():
-    assert schedule.yields("auto") and not schedule.yields("") and not schedule.yields("vc8")
-    with vcattn.Schedule(steps=2):
-        assert schedule.yields("auto") and not schedule.yields("vc8")
+    def who(queries=9, keys=9):
+        return [recipe for recipe in ("", "auto", "vc8") if schedule.yields(recipe, queries, keys)]
+
+    assert who() == who(9, 5) == ["auto"]
+    with vcattn.Schedule(steps=2, cross="vc8"):
+        assert who() == ["auto"] and who(9, 5) == []  # the recipe of cross-attention is named
     with vcattn.Schedule(steps=2, short="vcattn"):
-        assert not schedule.yields("auto")
+        assert who() == []
     with pytest.raises(ValueError, match="short"):
         vcattn.Schedule(steps=2, short="cudnn")
 
