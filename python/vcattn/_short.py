@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from .state import VSmoothState
 
 HOW_TO_KEEP = "sdpa(recipe=...), backend 'vcattn_vc8' and Schedule(short='vcattn') keep such calls"
-    "sdpa(recipe=...), the backend 'vcattn_vc8' and Schedule(short='vcattn') keep such calls"
-)
 #: Of an H200 or H100.
 MULTIPROCESSORS = 132
 TILE = 128
