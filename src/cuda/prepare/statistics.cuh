@@ -67,7 +67,8 @@ struct ChannelStatisticsKernel {
     const float* k_sums = nullptr;
     const float* q_sums = nullptr;  ///< nullptr: no balance
     const std::int32_t* lengths = nullptr;
-    int k_tiles = 0, q_tiles = 0, group = 1, kv_heads = 0, sq = 0, skv = 0;
+    int k_tiles = 0, q_tiles = 0;  ///< of a head, in the sums
+    int group = 1, kv_heads = 0, sq = 0, skv = 0;
     float* mean = nullptr;             ///< (batch, kv heads, kDim), as all
     float* balance = nullptr;          ///< multiplies Q
     float* inverse_balance = nullptr;  ///< multiplies K
@@ -95,7 +96,9 @@ struct ChannelStatisticsKernel {
     const std::int64_t head = static_cast<std::int64_t>(block.y) * p.kv_heads + block.x / kSlices;
     const int first = block.x % kSlices * kChannels, thread = ptx::thread_index();
     const int count = numerics::row_sample(key_count(p.lengths, block.y, p.skv), true).count;
-    add_tiles(p, shared, head, first, (count + kTileRows - 1) / kTileRows);
+    const auto tiles = [](int rows) { return (rows + kTileRows - 1) / kTileRows; };
+    const int queries = numerics::row_sample(p.sq, true).count;
+    add_tiles(p, shared, head, first, tiles(count), tiles(queries));
     ptx::block_sync();
     if (thread < kQuantities * kChannels) {
       const int quantity = thread / kChannels, channel = thread % kChannels;
@@ -107,7 +110,7 @@ struct ChannelStatisticsKernel {
     }
     ptx::block_sync();
     if (thread < kChannels) {
-      finish(p, shared, head * kDim + first, thread, count);
+      finish(p, shared, head * kDim + first, thread, count, queries);
       ptx::store_global(p.value_maximum + head * kDim + first + thread, std::uint32_t{0});
     }
     if (first + thread == 0) ptx::store_global(p.key_maximum + head, std::uint32_t{0});
@@ -116,20 +119,22 @@ struct ChannelStatisticsKernel {
  private:
   /// This thread's share of the tiles, four channels of it.
   VC_DEVICE static void add_tiles(const Params& p, SharedStorage& shared, std::int64_t head,
-                                  int first, int tiles) {
+                                  int first, int k_tiles, int q_tiles) {
     const int part = ptx::thread_index() / (kChannels / 4);
     const int channel = ptx::thread_index() % (kChannels / 4) * 4;
     Four four[kQuantities];
     const float* sums = p.k_sums + head * p.k_tiles * 2 * kDim + first + channel;
-    for (int t = part; t < tiles; t += kParts) {
+    for (int t = part; t < k_tiles; t += kParts) {
       four[kSum].add(sums + std::int64_t{t} * 2 * kDim);
       four[kSquares].add(sums + std::int64_t{t} * 2 * kDim + kDim);
     }
     if (p.q_sums != nullptr) {
-      const int q_tiles = p.group * p.q_tiles;  // of all query heads of this one
-      const float* squares = p.q_sums + head * q_tiles * 2 * kDim + kDim + first + channel;
-      for (int t = part; t < q_tiles; t += kParts) {
-        four[kQuerySquares].add(squares + std::int64_t{t} * 2 * kDim);
+      const float* squares =
+          p.q_sums + head * p.group * p.q_tiles * 2 * kDim + kDim + first + channel;
+      for (int h = 0; h < p.group; ++h, squares += std::int64_t{p.q_tiles} * 2 * kDim) {
+        for (int t = part; t < q_tiles; t += kParts) {
+          four[kQuerySquares].add(squares + std::int64_t{t} * 2 * kDim);
+        }
       }
     }
     for (int q = 0; q < kQuantities; ++q) {
@@ -140,7 +145,7 @@ struct ChannelStatisticsKernel {
   }
 
   VC_DEVICE static void finish(const Params& p, const SharedStorage& shared, std::int64_t at,
-                               int channel, int count) {
+                               int channel, int count, int queries) {
     const auto total = [&](Quantity q) {
       return ptx::load_shared<double>(&shared.total[q][channel]);
     };
@@ -148,7 +153,7 @@ struct ChannelStatisticsKernel {
     const double mean = total(kSum) / n, energy = total(kSquares) / n - mean * mean;
     float factor = 1.0f;
     if (p.q_sums != nullptr) {
-      const double rows = static_cast<double>(numerics::row_sample(p.sq, true).count) * p.group;
+      const double rows = static_cast<double>(queries) * p.group;
       factor = power_of_two(energy * rows / total(kQuerySquares));
     }
     const float inverse = 1.0f / factor;
