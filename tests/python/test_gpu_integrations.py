@@ -1,13 +1,14 @@
-"""Schedules, short calls and the frameworks' models on a CUDA device."""
+"""Schedules, short calls, other libraries' arrays and the frameworks' models on a CUDA device."""
 
 from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 import vcattn
-from conftest import rel_l2
+from conftest import T8, reference, rel_l2
 from test_gpu import attention, capture, make_qkv, pytestmark, usable_recipe  # noqa: F401
 from vcattn import _torch_op
 
@@ -92,6 +93,52 @@ def test_two_threads_with_two_schedules():
         thread.join()
     for name, outs in expected.items():
         assert all(torch.equal(a, b) for a, b in zip(found[name], outs, strict=True)), name
+
+
+def test_cupy():
+    cupy = pytest.importorskip("cupy")
+    q, k, v = (cupy.from_dlpack(x.half().contiguous()) for x in make_qkv(queries=300))
+    out = attention(q, k, v)
+    assert isinstance(out, cupy.ndarray) and out.dtype == cupy.float16
+    expected, _ = reference(*(cupy.asnumpy(x).astype(np.float32) for x in (q, k, v)))
+    assert rel_l2(cupy.asnumpy(out), expected) <= T8
+
+
+class DeviceArray:
+    """A CUDA array of another library, as far as DLPack and the array API show it."""
+
+    def __init__(self, tensor):
+        self.tensor, self.shape, self.dtype = tensor, tuple(tensor.shape), tensor.dtype
+
+    def __dlpack__(self, stream=None):
+        return self.tensor.__dlpack__(stream=stream)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.tensor.half().__cuda_array_interface__
+
+    def __array_namespace__(self):
+        return DeviceNamespace
+
+
+class DeviceNamespace:
+    float32 = torch.float32
+
+    @staticmethod
+    def empty(shape, dtype):
+        return DeviceArray(torch.empty(shape, dtype=dtype, device="cuda"))
+
+
+def test_arrays_of_other_libraries():
+    tensors = make_qkv(queries=300)
+    out, lse = attention(*(DeviceArray(x) for x in tensors), return_lse=True)
+    torch.cuda.synchronize()
+    expected, expected_lse = attention(*tensors, return_lse=True)
+    assert isinstance(out, DeviceArray) and out.dtype == torch.bfloat16
+    assert torch.equal(out.tensor, expected) and torch.equal(lse.tensor, expected_lse)
 
 
 @pytest.mark.parametrize("name", ["wan", "hunyuan-1.5", "minimax-h3"])
