@@ -25,12 +25,11 @@ struct Rope {
 
 /// Packed variable-length sequences: batch is 1 and segment i holds tokens
 /// [offsets[i], offsets[i + 1]). `count` segments, `count + 1` offsets, non-decreasing, starting at
-/// 0 and ending at the tensor's token count. In the memory of `Arguments::device`.
+/// 0 and ending at the tensor's token count. In host memory whatever `Arguments::device` is: they
+/// are read when a call is planned and when it runs. Rotary tables go by the packed token.
 struct Segments {
   const std::int32_t* offsets = nullptr;
   std::int64_t count = 0;
-  /// Longest segment; needed on CUDA, where the offsets are not read by the host. 0: look it up.
-  std::int64_t longest = 0;
 };
 
 /// Memory for a call's workspace on CUDA; the default uses cudaMallocAsync on `stream`.

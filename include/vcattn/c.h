@@ -74,11 +74,10 @@ typedef struct vcattn_rope {
   int32_t layout; /* vcattn_rope_layout */
 } vcattn_rope;
 
-/* Packed sequences: count + 1 offsets. offsets == NULL: none. On CUDA `longest` is required. */
+/* Packed sequences: count + 1 offsets in host memory, on CUDA too. offsets == NULL: none. */
 typedef struct vcattn_segments {
   const int32_t* offsets;
   int64_t count;
-  int64_t longest;
 } vcattn_segments;
 
 /* Workspace memory on CUDA; allocate returns NULL when there is none. allocate == NULL: the
@@ -91,7 +90,7 @@ typedef struct vcattn_allocator {
 
 /* One call. Zero-initialize it, set struct_size = sizeof(vcattn_arguments), then the fields in
  * use. Meanings, supported ranges and the treatment of empty and non-finite input are those of
- * vcattn::Arguments (vcattn/arguments.h). Key lengths and offsets lie in the tensors' memory. */
+ * vcattn::Arguments (vcattn/arguments.h). Key lengths lie in the tensors' memory. */
 typedef struct vcattn_arguments {
   size_t struct_size;
   vcattn_tensor q, k, v, out;

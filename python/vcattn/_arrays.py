@@ -9,7 +9,7 @@ from typing import Any
 from ._call import Inputs
 from ._execute import run
 from ._library import CPU
-from ._views import View, is_numpy, view
+from ._views import View, is_numpy, is_torch, view
 from .errors import InvalidArgumentError, UnsupportedError
 from .state import VSmoothState
 
@@ -24,6 +24,11 @@ def as_integers(values: Any, name: str) -> View | None:
         raise InvalidArgumentError(f"{name}: integers are needed, {values!r} was given", name)
     held = (ctypes.c_int32 * len(values))(*values)
     return View(ctypes.addressof(held), "int32", (len(values),), (1,), CPU, 0, held)
+
+
+def as_offsets(values: Any, name: str) -> View | None:
+    """``as_integers`` in host memory: torch tensors are copied there, as ``attention`` does."""
+    return as_integers(values.int().cpu().contiguous() if is_torch(values) else values, name)
 
 
 def array_attention(

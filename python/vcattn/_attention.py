@@ -34,8 +34,6 @@ def attention(
     key_lengths: Any = None,
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
-    max_seqlen_q: int = 0,
-    max_seqlen_k: int = 0,
     layout: str = "BHSD",
     q_rope: Any = None,
     k_rope: Any = None,
@@ -61,8 +59,8 @@ def attention(
             scaled scores. Rows that see nothing give 0 and an LSE of -inf.
         key_lengths: visible keys per batch entry, integers (B,); the rest is padding, never read.
         cu_seqlens_q, cu_seqlens_k: offsets of packed sequences (n + 1,), with B = 1, or with
-            torch tensors of shape (tokens, heads, d). ``max_seqlen_*``: the longest; on CUDA
-            needed, since offsets are not read by the host.
+            torch tensors of shape (tokens, heads, d). Read by the host: a list or CPU tensor costs
+            nothing, a CUDA tensor is copied, which waits for the GPU. Segments run one by one.
         layout: "BHSD" or "BSHD": the axes of q, k, v and out. The LSE is always (B, Hq, Sq).
         q_rope, k_rope: (cos, sin), each float32 (tokens, pairs), applied before all else.
             rope_layout "interleaved" pairs (x0, x1), "half" pairs (x0, x[d/2]).
@@ -86,15 +84,13 @@ def attention(
         return torch_attention(
             q, k, v, recipe=spec_of(recipe), scale=scale, causal=causal, mask=mask,
             key_lengths=key_lengths, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
-            max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, layout=layout, q_rope=q_rope,
-            k_rope=k_rope, rope_layout=rope_layout, state=state, return_lse=return_lse,
-            backend=backend, out=out,
+            layout=layout, q_rope=q_rope, k_rope=k_rope, rope_layout=rope_layout, state=state,
+            return_lse=return_lse, backend=backend, out=out,
         )  # fmt: skip
     inputs = _views_of(
         q, k, v, scale=scale, causal=causal, mask=mask, key_lengths=key_lengths,
-        cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
-        max_seqlen_k=max_seqlen_k, layout=layout, q_rope=q_rope, k_rope=k_rope,
-        rope_layout=rope_layout,
+        cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, layout=layout, q_rope=q_rope,
+        k_rope=k_rope, rope_layout=rope_layout,
     )  # fmt: skip
     tokens = 2 if layout == "BHSD" else 1
     queries, keys = (x.shape[tokens] if len(x.shape) == 4 else 0 for x in (inputs.q, inputs.k))
@@ -115,8 +111,8 @@ def _views_of(
         view(v, "v"),
         mask=None if mask is None else view(mask, "mask"),
         key_lengths=_arrays.as_integers(key_lengths, "key_lengths"),
-        cu_seqlens_q=_arrays.as_integers(cu_seqlens_q, "cu_seqlens_q"),
-        cu_seqlens_k=_arrays.as_integers(cu_seqlens_k, "cu_seqlens_k"),
+        cu_seqlens_q=_arrays.as_offsets(cu_seqlens_q, "cu_seqlens_q"),
+        cu_seqlens_k=_arrays.as_offsets(cu_seqlens_k, "cu_seqlens_k"),
         q_rope=rope(q_rope, "q_rope"),
         k_rope=rope(k_rope, "k_rope"),
         **plain,

@@ -21,7 +21,8 @@ class Inputs:
 
     q is (B, Hq, Sq, d), k and v (B, Hkv, Skv, d) under "BHSD"; "BSHD" swaps the middle axes.
     mask broadcasts to (B, Hq, Sq, Skv) whatever the layout. key_lengths is int32 (B,); the
-    cu_seqlens are int32 (segments + 1,). A rope is (cos, sin), each float32 (tokens, pairs).
+    cu_seqlens are int32 (segments + 1,) in host memory. A rope is (cos, sin), each float32
+    (tokens, pairs).
     """
 
     q: View
@@ -34,8 +35,6 @@ class Inputs:
     key_lengths: View | None = None
     cu_seqlens_q: View | None = None
     cu_seqlens_k: View | None = None
-    max_seqlen_q: int = 0
-    max_seqlen_k: int = 0
     q_rope: tuple[View, View] | None = None
     k_rope: tuple[View, View] | None = None
     rope_layout: str = "interleaved"
@@ -77,9 +76,13 @@ def make_arguments(
         a.has_mask, a.mask = 1, _mask(inputs.mask, q)
     if inputs.key_lengths is not None:
         batch = q.shape[0] if len(q.shape) == 4 else 0
-        a.key_lengths = _integers(inputs.key_lengths, "key_lengths", q, batch).data
-    a.q_segments = _segments(inputs.cu_seqlens_q, "cu_seqlens_q", q, inputs.max_seqlen_q)
-    a.k_segments = _segments(inputs.cu_seqlens_k, "cu_seqlens_k", q, inputs.max_seqlen_k)
+        lengths = _integers(inputs.key_lengths, "key_lengths")
+        if lengths.shape[0] != batch:
+            raise _invalid("key_lengths", f"{lengths.shape[0]} entries for a batch of {batch}")
+        _same_device(lengths, "key_lengths", q)
+        a.key_lengths = lengths.data
+    a.q_segments = _segments(inputs.cu_seqlens_q, "cu_seqlens_q")
+    a.k_segments = _segments(inputs.cu_seqlens_k, "cu_seqlens_k")
     a.q_rope = _rope(inputs.q_rope, "q_rope", q, inputs.rope_layout)
     a.k_rope = _rope(inputs.k_rope, "k_rope", q, inputs.rope_layout)
     if allocator is not None:
@@ -132,22 +135,21 @@ def _mask(view: View, q: View) -> Tensor:
     return _tensor(wide, "mask", q, swap=False)
 
 
-def _integers(view: View, name: str, q: View, count: int | None = None) -> View:
+def _integers(view: View, name: str) -> View:
     if view.dtype != "int32" or len(view.shape) != 1 or (view.shape[0] > 1 and view.stride[0] != 1):
         raise _invalid(name, f"{view.dtype} {view.shape} (supported: dense int32, one axis)")
-    if count is not None and view.shape[0] != count:
-        raise _invalid(name, f"{view.shape[0]} entries for a batch of {count}")
-    _same_device(view, name, q)
     return view
 
 
-def _segments(view: View | None, name: str, q: View, longest: int) -> Segments:
+def _segments(view: View | None, name: str) -> Segments:
     if view is None:
         return Segments()
-    _integers(view, name, q)
-    if view.shape[0] < 1:
+    offsets = _integers(view, name)
+    if offsets.device != lib.CPU:
+        raise _invalid(name, "the offsets lie on a device (supported: host memory)")
+    if offsets.shape[0] < 1:
         raise _invalid(name, "no offsets were given")
-    return Segments(view.data, view.shape[0] - 1, longest)
+    return Segments(offsets.data, offsets.shape[0] - 1)
 
 
 def _rope(tables: Sequence[View] | None, name: str, q: View, layout: str) -> Rope:

@@ -41,7 +41,7 @@ class Rope(ctypes.Structure):
 
 
 class Segments(ctypes.Structure):
-    _fields_ = [("offsets", c_void_p), ("count", c_int64), ("longest", c_int64)]
+    _fields_ = [("offsets", c_void_p), ("count", c_int64)]
 
 
 Allocate = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)

@@ -40,6 +40,17 @@ def integers(values: Any, device: torch.device) -> Tensor | None:
     return torch.tensor(values, dtype=torch.int32, device=device)
 
 
+def offsets(values: Any, name: str) -> Tensor | None:
+    """An int32 tensor in host memory; one on a GPU is copied, which waits for the GPU."""
+    if isinstance(values, Tensor) and values.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise InvalidArgumentError(
+            f"{name}: lies on {values.device}, which cannot be read while a CUDA graph is captured "
+            "(supported: a list or a CPU tensor)",
+            name,
+        )
+    return integers(values, torch.device("cpu"))
+
+
 def tables(rope: Any, name: str) -> tuple[Tensor | None, Tensor | None]:
     """(cos, sin), each dense float32 (tokens, pairs)."""
     if rope is None:
@@ -80,8 +91,8 @@ def torch_attention(
     rest = (
         mask,
         integers(key_lengths, device),
-        integers(cu_seqlens_q, device),
-        integers(cu_seqlens_k, device),
+        offsets(cu_seqlens_q, "cu_seqlens_q"),
+        offsets(cu_seqlens_k, "cu_seqlens_k"),
         *tables(q_rope, "q_rope"),
         *tables(k_rope, "k_rope"),
     )

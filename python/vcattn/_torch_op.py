@@ -24,8 +24,8 @@ SCHEMA = (
     "Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, Tensor? q_cos=None, "
     "Tensor? q_sin=None, Tensor? k_cos=None, Tensor? k_sin=None, *, float? scale=None, "
     "bool causal=False, str recipe='', str layout='BHSD', str rope_layout='interleaved', "
-    "SymInt max_seqlen_q=0, SymInt max_seqlen_k=0, str backend='auto', int state=0, "
-    "int shards=1, bool fallback=False, bool return_lse=False) -> (Tensor, Tensor)"
+    "str backend='auto', int state=0, int shards=1, bool fallback=False, "
+    "bool return_lse=False) -> (Tensor, Tensor)"
 )
 
 _library = torch.library.Library("vcattn", "DEF")
@@ -139,8 +139,6 @@ def _attention(
     recipe: str = "",
     layout: str = "BHSD",
     rope_layout: str = "interleaved",
-    max_seqlen_q: int = 0,
-    max_seqlen_k: int = 0,
     backend: str = "auto",
     state: int = 0,
     shards: int = 1,
@@ -156,8 +154,7 @@ def _attention(
     out = torch.empty_like(q)
     lse = lse_like(q, layout) if return_lse else None
     inputs = make_inputs(
-        q, k, v, *rest, layout=layout, scale=scale, causal=causal, rope_layout=rope_layout,
-        max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k,
+        q, k, v, *rest, layout=layout, scale=scale, causal=causal, rope_layout=rope_layout
     )  # fmt: skip
     try:
         run_on(inputs, q, out, lse, recipe=choice.recipe, backend=backend, state=choice.state)

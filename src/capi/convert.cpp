@@ -49,7 +49,7 @@ std::optional<Rope> to_rope(const vcattn_rope& rope, const char* where) {
 
 std::optional<Segments> to_segments(const vcattn_segments& segments) {
   if (segments.offsets == nullptr) return std::nullopt;
-  return Segments{segments.offsets, segments.count, segments.longest};
+  return Segments{segments.offsets, segments.count};
 }
 
 Device to_device(std::int32_t kind, std::int32_t index) {

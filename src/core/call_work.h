@@ -5,10 +5,18 @@
 
 namespace vcattn {
 
-/// Multiply-adds of both products of exact attention, every key visible.
+/// Multiply-adds of both products of exact attention, every key (of a segment) visible.
 inline double multiply_adds(const Arguments& a) {
-  return 2.0 * static_cast<double>(a.q.batch() * a.q.heads()) * static_cast<double>(a.q.tokens()) *
-         static_cast<double>(a.k.tokens()) * static_cast<double>(a.q.dim());
+  double pairs = static_cast<double>(a.q.tokens()) * static_cast<double>(a.k.tokens());
+  if (a.q_segments) {
+    pairs = 0.0;
+    for (std::int64_t i = 0; i < a.q_segments->count; ++i) {
+      const std::int32_t* q = a.q_segments->offsets + i;
+      const std::int32_t* k = a.k_segments->offsets + i;
+      pairs += static_cast<double>(q[1] - q[0]) * static_cast<double>(k[1] - k[0]);
+    }
+  }
+  return 2.0 * static_cast<double>(a.q.batch() * a.q.heads() * a.q.dim()) * pairs;
 }
 
 /// Elements of q, k, v and out.

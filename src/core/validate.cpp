@@ -162,7 +162,7 @@ void check_segments(const Arguments& a) {
         std::tuple{"k_segments", *a.k_segments, a.k.tokens()}}) {
     if (segments.count < 0) fail(name, "{} segments", segments.count);
     if (segments.offsets == nullptr) fail(name, "no offsets were given");
-    if (a.device.kind == Device::Kind::kCpu) check_segment_offsets(name, segments, tokens);
+    check_segment_offsets(name, segments, tokens);
   }
 }
 

@@ -26,7 +26,7 @@ float effective_scale(const Arguments& arguments);
 ScoreFormat effective_scores(const Recipe& recipe);
 
 /// Throws Error naming the first argument that is wrong, what was given and what is supported.
-/// Reads key lengths and segment offsets only where they lie in host memory.
+/// Reads key lengths only where they lie in host memory.
 void validate(const Arguments& arguments, const Recipe& recipe);
 
 }  // namespace vcattn

@@ -12,6 +12,7 @@
 
 #include "core/call_work.h"
 #include "core/progress.h"
+#include "core/smoothing.h"
 #include "core/validate.h"
 #include "cpu/attend.h"
 #include "cpu/cluster.h"
@@ -39,7 +40,7 @@ Visible all_visible_keys(const Arguments& a, const std::vector<Entry>& all) {
 
 /// What the V-Smooth state asks of this call, with the grouping it may reuse and the one it makes.
 struct Smoothing {
-  VSmoothAction action{.regroup = false, .demean = false};
+  VSmoothAction action;
   std::shared_ptr<const CpuGrouping> previous;  ///< of exactly these keys, or empty
   std::shared_ptr<CpuGrouping> next;            ///< empty unless this call groups
 };
@@ -59,14 +60,8 @@ std::shared_ptr<const CpuGrouping> usable_grouping(const VSmoothState* state,
 Smoothing plan_smoothing(const Plan& plan, const VSmoothState* state, const Visible& visible) {
   const VSmooth mode = plan.recipe().v_smooth;
   Smoothing smoothing;
-  if (mode == VSmooth::kOff) return smoothing;
-  if (mode == VSmooth::kSequence) {
-    smoothing.action.demean = state == nullptr || state->next_action(true).demean;
-    return smoothing;
-  }
-  smoothing.previous = usable_grouping(state, visible);
-  smoothing.action =
-      state == nullptr ? VSmoothAction{} : state->next_action(smoothing.previous != nullptr);
+  if (mode == VSmooth::kClustered) smoothing.previous = usable_grouping(state, visible);
+  smoothing.action = smoothing_action(mode, state, smoothing.previous != nullptr);
   if (smoothing.action.regroup) {
     const std::int64_t heads = plan.arguments().k.heads();
     smoothing.next = std::make_shared<CpuGrouping>(visible, heads);

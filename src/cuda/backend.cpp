@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/call_work.h"
+#include "core/segments.h"
 #include "core/validate.h"
 #include "cuda/grouping.h"
 #include "cuda/host/device.h"
@@ -37,7 +38,7 @@ class StreamBuffer {
                     fmt::format("returned no memory for {} bytes of workspace", bytes));
       }
     } else {
-      require(cudaMallocAsync(&data_, bytes, stream), "workspace");
+      check(cudaMallocAsync(&data_, bytes, stream), "workspace");
     }
   }
   ~StreamBuffer() {
@@ -106,7 +107,6 @@ std::string refuses_recipe(const Recipe& r) {
 
 std::string refuses_arguments(const Arguments& a) {
   if (a.causal || a.mask) return "causal and masked attention run on the cpu backend only";
-  if (a.q_segments || a.k_segments) return "packed segments run on the cpu backend only";
   if (a.q.dim() > 128) {
     return fmt::format("the head dimension is {} (supported: 1 to 128)", a.q.dim());
   }
@@ -119,67 +119,90 @@ std::string refuses_arguments(const Arguments& a) {
   return {};
 }
 
-/// The memory of a call: grouping comes before preparation and works in the same bytes; behind them
-/// lies what has to last.
+/// The memory of a dense call: grouping comes before preparation and works in the same bytes;
+/// behind them lies what has to last.
 struct CallMemory {
   std::size_t grouping = 0;  ///< of a call without a state
   std::size_t order = 0;     ///< of a call whose key lengths may not be those of its grouping
   std::size_t bytes = 0;
 
-  CallMemory(std::size_t prepare_bytes, const Smoothing& smoothing, bool groups, bool has_state)
+  CallMemory(std::size_t prepare_bytes, const Smoothing& smoothing, std::size_t number, bool groups)
       : bytes(prepare_bytes) {
     if (!groups) return;
-    const cluster::Shape& shape = smoothing.shape;
+    const cluster::Shape& shape = smoothing.shapes[number];
     if (smoothing.action.regroup || smoothing.previous != nullptr) {
       bytes = std::max(bytes, cluster::workspace_bytes(shape));
     }
     bytes = (bytes + 255) / 256 * 256;
     grouping = order = bytes;
-    bytes +=
-        has_state ? std::size_t{4} * shape.tasks() * shape.tokens : cluster::grouping_bytes(shape);
+    const bool self_contained = smoothing.action.regroup && smoothing.next == nullptr;
+    bytes += self_contained ? cluster::grouping_bytes(shape)
+                            : std::size_t{4} * shape.tasks() * shape.tokens;
   }
 };
 
-/// Enqueues what the state asks for and returns the order of the keys, or nullptr for their own.
-const std::int32_t* group_keys(const Plan& plan, const Smoothing& smoothing,
-                               const CallMemory& memory, std::byte* base, VSmoothState* state,
-                               cudaStream_t stream) {
-  const Arguments& a = plan.arguments();
-  cluster::Options options;
-  options.iterations = plan.recipe().kmeans_iterations;
-  options.order = plan.recipe().cluster_order;
-  options.warm = smoothing.warm;
-  const bool has_lengths = a.key_lengths != nullptr;
-  if (state == nullptr) {
-    const cluster::Grouping own = cluster::grouping_at(smoothing.shape, base + memory.grouping);
-    cluster::group(a, smoothing.shape, options, own, base, stream);
-    return own.order;
+/// One of the dense calls that a call is made of. Each works in the same memory, one after the
+/// other.
+struct DenseCall {
+  const Arguments& a;
+  const Recipe& recipe;
+  const Smoothing& smoothing;
+  std::size_t number;
+
+  const prepare::Shape shape = prepare::shape_of(a);
+  const prepare::Workspace workspace = prepare::plan_workspace(shape, a.lse.has_value());
+  const bool groups = recipe.v_smooth == VSmooth::kClustered && a.k.tokens() > 0;
+  const CallMemory memory{workspace.bytes, smoothing, number, groups};
+
+  void run(std::byte* base, cudaStream_t stream) const {
+    // A state's grouping is of keys, so it is made for those that no query sees too.
+    if (a.q.empty() && smoothing.next == nullptr) return;
+    prepare::Options options = prepare::options_of(a, recipe);
+    options.demean = smoothing.action.demean;
+    if (groups) options.order = group_keys(base, stream);
+    if (a.q.empty()) return;
+    const sm90::AttentionParams params =
+        prepare::prepare(a, shape, workspace, options, base, stream);
+    sm90::attention_launcher(find_variant(recipe, shape.dim))(params, shape.batch, stream);
   }
-  if (smoothing.action.regroup) {
-    const auto next = next_grouping(smoothing, a, stream);
-    if (smoothing.warm && has_lengths) {
-      cluster::check_lengths(a, smoothing.shape, next->buffers(), stream);
+
+ private:
+  /// Enqueues what the state asks for and returns the order of the keys, or nullptr for their own.
+  const std::int32_t* group_keys(std::byte* base, cudaStream_t stream) const {
+    const cluster::Shape& keys = smoothing.shapes[number];
+    cluster::Options options;
+    options.iterations = recipe.kmeans_iterations;
+    options.order = recipe.cluster_order;
+    options.warm = smoothing.warm;
+    const bool has_lengths = a.key_lengths != nullptr;
+    if (smoothing.next != nullptr) {
+      const cluster::Grouping next = smoothing.next->buffers(number);
+      if (smoothing.warm && has_lengths) cluster::check_lengths(a, keys, next, stream);
+      cluster::group(a, keys, options, next, base, stream);
+      return next.order;
     }
-    cluster::group(a, smoothing.shape, options, next->buffers(), base, stream);
-    state->set_grouping(next);
-    return next->buffers().order;
+    if (smoothing.action.regroup) {
+      const cluster::Grouping own = cluster::grouping_at(keys, base + memory.grouping);
+      cluster::group(a, keys, options, own, base, stream);
+      return own.order;
+    }
+    if (smoothing.previous == nullptr) return nullptr;
+    const cluster::Grouping kept = smoothing.previous->buffers(number);
+    if (!has_lengths) return kept.order;
+    // Other key lengths mean another grouping inside the schedule's window, none behind it.
+    const cluster::Shape& kept_keys = smoothing.previous->shapes()[number];
+    cluster::check_lengths(a, kept_keys, kept, stream);
+    if (smoothing.action.in_window && smoothing.warm) {
+      options.warm = false;
+      options.only_if_stale = true;
+      cluster::group(a, kept_keys, options, kept, base, stream);
+      return kept.order;
+    }
+    auto* order = reinterpret_cast<std::int32_t*>(base + memory.order);
+    cluster::usable_order(kept_keys, kept, order, stream);
+    return order;
   }
-  if (smoothing.previous == nullptr) return nullptr;
-  const cluster::Grouping kept = smoothing.previous->buffers();
-  if (!has_lengths) return kept.order;
-  // Other key lengths mean another grouping inside the schedule's window, none behind it.
-  const cluster::Shape& shape = smoothing.previous->shape();
-  cluster::check_lengths(a, shape, kept, stream);
-  if (smoothing.action.in_window && smoothing.warm) {
-    options.warm = false;
-    options.only_if_stale = true;
-    cluster::group(a, shape, options, kept, base, stream);
-    return kept.order;
-  }
-  auto* order = reinterpret_cast<std::int32_t*>(base + memory.order);
-  cluster::usable_order(shape, kept, order, stream);
-  return order;
-}
+};
 
 class CudaBackend final : public Backend {
  public:
@@ -220,39 +243,45 @@ class CudaBackend final : public Backend {
     const std::string reason = refuses_arguments(a);
     if (!reason.empty()) return reason;
     if (recipe.v_smooth == VSmooth::kClustered) {
-      const char* grouping = cluster::refuses(cluster::shape_of(a, recipe));
-      if (*grouping != '\0') return grouping;
+      for (const Arguments& call : dense_calls(a)) {
+        const char* grouping = cluster::refuses(cluster::shape_of(call, recipe));
+        if (*grouping != '\0') return grouping;
+      }
     }
     return refuses_recipe(recipe);
   }
 
   Choice choose(const Arguments& a, const Recipe& recipe) const override {
     const sm90::Variant& variant = sm90::kVariants[find_variant(recipe, prepare::shape_of(a).dim)];
-    return {variant.name,
-            {fmt::format("The Hopper kernel for {} scores and head dimension {} runs{}.",
-                         variant.scores == sm90::Scores::kInt8 ? "INT8" : "E4M3", variant.dim,
-                         a.q.dim() == variant.dim ? "" : " (channels are padded with zeros)")}};
+    Choice choice{
+        variant.name,
+        {fmt::format("The Hopper kernel for {} scores and head dimension {} runs{}.",
+                     variant.scores == sm90::Scores::kInt8 ? "INT8" : "E4M3", variant.dim,
+                     a.q.dim() == variant.dim ? "" : " (channels are padded with zeros)")}};
+    if (a.q_segments) {
+      choice.reasons.push_back(fmt::format(
+          "The {} segments run one after the other in the same memory.", a.q_segments->count));
+    }
+    return choice;
   }
 
   void run(const Plan& plan, VSmoothState* state, const Progress&) const override {
     const Arguments& a = plan.arguments();
-    const Recipe& recipe = plan.recipe();
     if (a.q.empty()) return;
     const DeviceGuard guard(a.device.index);
     const auto stream = static_cast<cudaStream_t>(a.stream);
-    const prepare::Shape shape = prepare::shape_of(a);
-    const prepare::Workspace workspace = prepare::plan_workspace(shape, a.lse.has_value());
-    const Smoothing smoothing = plan_smoothing(plan, state);
-    const bool groups = recipe.v_smooth == VSmooth::kClustered && a.k.tokens() > 0;
-    const CallMemory memory(workspace.bytes, smoothing, groups, state != nullptr);
-    const StreamBuffer buffer(a.allocator, memory.bytes, stream);
-
-    prepare::Options options = prepare::options_of(a, recipe);
-    options.demean = smoothing.action.demean;
-    if (groups) options.order = group_keys(plan, smoothing, memory, buffer.data(), state, stream);
-    const sm90::AttentionParams params =
-        prepare::prepare(a, shape, workspace, options, buffer.data(), stream);
-    sm90::attention_launcher(find_variant(recipe, shape.dim))(params, shape.batch, stream);
+    const std::vector<Arguments> calls = dense_calls(a);
+    const Smoothing smoothing = plan_smoothing(calls, plan.recipe(), state);
+    const auto dense_call = [&](std::size_t i) {
+      return DenseCall{calls[i], plan.recipe(), smoothing, i};
+    };
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      bytes = std::max(bytes, dense_call(i).memory.bytes);
+    }
+    const StreamBuffer buffer(a.allocator, bytes, stream);
+    for (std::size_t i = 0; i < calls.size(); ++i) dense_call(i).run(buffer.data(), stream);
+    if (smoothing.next != nullptr) state->set_grouping(smoothing.next);
   }
 
   double host_call_seconds(const Arguments& a) const override {
@@ -281,6 +310,7 @@ class CudaBackend final : public Backend {
   }
 
   std::optional<StageTimes> time_stages(const Plan& plan, int repeats) const override {
+    if (plan.arguments().q_segments) return std::nullopt;
     return cuda::time_stages(plan, *this, repeats);
   }
 };

@@ -19,15 +19,15 @@ constexpr const char* kWhere = "timing";
 
 class Event {
  public:
-  Event() { require(cudaEventCreate(&event_), kWhere); }
+  Event() { check(cudaEventCreate(&event_), kWhere); }
   ~Event() { cudaEventDestroy(event_); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
-  void record(cudaStream_t stream) { require(cudaEventRecord(event_, stream), kWhere); }
+  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), kWhere); }
   double milliseconds_since(const Event& begin) const {
-    require(cudaEventSynchronize(event_), kWhere);
+    check(cudaEventSynchronize(event_), kWhere);
     float elapsed = 0.0F;
-    require(cudaEventElapsedTime(&elapsed, begin.event_, event_), kWhere);
+    check(cudaEventElapsedTime(&elapsed, begin.event_, event_), kWhere);
     return static_cast<double>(elapsed);
   }
 

@@ -63,7 +63,7 @@ class CudaCall : public DeviceCall {
 
   void synchronize() override {
     const DeviceGuard guard(device_);
-    require(cudaStreamSynchronize(nullptr), "run");
+    check(cudaStreamSynchronize(nullptr), "run");
   }
 
   std::vector<std::byte> read(const TensorView& view) override {
@@ -77,9 +77,9 @@ class CudaCall : public DeviceCall {
       for (std::int64_t h = 0; h < view.heads(); ++h, to += head) {
         const auto* from = static_cast<const std::byte*>(view.data) +
                            view.offset(b, h, 0, 0) * static_cast<std::int64_t>(size);
-        require(cudaMemcpy2D(to, row, from, static_cast<std::size_t>(view.stride[2]) * size, row,
-                             static_cast<std::size_t>(view.tokens()), cudaMemcpyDeviceToHost),
-                "read");
+        check(cudaMemcpy2D(to, row, from, static_cast<std::size_t>(view.stride[2]) * size, row,
+                           static_cast<std::size_t>(view.tokens()), cudaMemcpyDeviceToHost),
+              "read");
       }
     }
     return dense;
@@ -89,7 +89,7 @@ class CudaCall : public DeviceCall {
   /// NaN in every float dtype, so that what a kernel does not write shows.
   void* allocate(std::size_t bytes) {
     memory_.emplace_back(bytes);
-    if (bytes > 0) require(cudaMemset(memory_.back().data(), 0xFF, bytes), "staging");
+    if (bytes > 0) check(cudaMemset(memory_.back().data(), 0xFF, bytes), "staging");
     return memory_.back().data();
   }
 
@@ -108,9 +108,6 @@ class StagedHostCall final : public CudaCall {
     for (TensorView* view : {&device_call_.q, &device_call_.k, &device_call_.v}) upload(*view);
     if (device_call_.mask) upload(*device_call_.mask);
     upload_array(device_call_.key_lengths, host.q.batch());
-    for (auto* segments : {&device_call_.q_segments, &device_call_.k_segments}) {
-      if (*segments) upload_array((*segments)->offsets, (*segments)->count + 1);
-    }
     for (auto* rope : {&device_call_.q_rope, &device_call_.k_rope}) {
       if (!*rope) continue;
       upload_array((*rope)->cos, (*rope)->tokens * (*rope)->pairs);
@@ -131,13 +128,13 @@ class StagedHostCall final : public CudaCall {
     if (host_.q.empty()) return;
     const std::size_t elements = element_count(host_.q.shape);
     std::vector<std::byte> out(elements * size_bytes(host_.out.dtype));
-    require(cudaMemcpy(out.data(), device_call_.out.data, out.size(), cudaMemcpyDefault), "out");
+    check(cudaMemcpy(out.data(), device_call_.out.data, out.size(), cudaMemcpyDefault), "out");
     scatter(out, host_.out);
     if (!host_.lse) return;
     const std::size_t rows = elements / static_cast<std::size_t>(host_.q.dim());
     std::vector<float> lse(rows);
-    require(cudaMemcpy(lse.data(), device_call_.lse->data, rows * sizeof(float), cudaMemcpyDefault),
-            "lse");
+    check(cudaMemcpy(lse.data(), device_call_.lse->data, rows * sizeof(float), cudaMemcpyDefault),
+          "lse");
     std::size_t row = 0;
     for (std::int64_t b = 0; b < host_.q.batch(); ++b) {
       for (std::int64_t h = 0; h < host_.q.heads(); ++h) {
@@ -163,7 +160,7 @@ class StagedHostCall final : public CudaCall {
     if (data == nullptr) return;
     const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
     void* copy = allocate(bytes);
-    if (bytes > 0) require(cudaMemcpy(copy, data, bytes, cudaMemcpyDefault), "staging");
+    if (bytes > 0) check(cudaMemcpy(copy, data, bytes, cudaMemcpyDefault), "staging");
     data = static_cast<const T*>(copy);
   }
 

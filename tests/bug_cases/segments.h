@@ -16,7 +16,7 @@ inline std::vector<std::int32_t> offsets_of(const std::vector<std::int32_t>& len
 }
 
 inline Segments segments_of(const std::vector<std::int32_t>& offsets) {
-  return {offsets.data(), static_cast<std::int64_t>(offsets.size()) - 1, 0};
+  return {offsets.data(), static_cast<std::int64_t>(offsets.size()) - 1};
 }
 
 /// The call on segment i alone.
@@ -27,6 +27,13 @@ inline Arguments segment_alone(const Arguments& packed, std::int64_t i) {
   a.q = narrow(packed.q, 2, q[0], q[1] - q[0]);
   a.k = narrow(packed.k, 2, k[0], k[1] - k[0]);
   a.v = narrow(packed.v, 2, k[0], k[1] - k[0]);
+  const auto rows_from = [](std::optional<Rope>& rope, std::int32_t first) {
+    if (rope)
+      *rope = {&rope->cos[first * rope->pairs], &rope->sin[first * rope->pairs],
+               rope->tokens - first, rope->pairs, rope->layout};
+  };
+  rows_from(a.q_rope, q[0]);
+  rows_from(a.k_rope, k[0]);
   a.q_segments.reset();
   a.k_segments.reset();
   return a;

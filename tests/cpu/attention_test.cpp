@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "bug_cases/call.h"
+#include "core/call_work.h"
 
 namespace vcattn::test {
 namespace {
@@ -131,8 +132,8 @@ TEST(Attention, SegmentsEqualSeparateCalls) {
   const Inputs inputs({.q_heads = 2, .queries = 150, .keys = 400});
   const std::vector<std::int32_t> q_offsets{0, 30, 30, 149, 150}, k_offsets{0, 200, 250, 250, 400};
   Arguments packed = inputs.arguments();
-  packed.q_segments = Segments{q_offsets.data(), 4, 0};
-  packed.k_segments = Segments{k_offsets.data(), 4, 0};
+  packed.q_segments = Segments{q_offsets.data(), 4};
+  packed.k_segments = Segments{k_offsets.data(), 4};
   for (const bool causal : {false, true}) {
     packed.causal = causal;
     const Outcome together = run(packed, recipe("vc8"));
@@ -152,6 +153,17 @@ TEST(Attention, SegmentsEqualSeparateCalls) {
           << i;
     }
   }
+}
+
+/// Estimates of time go by the pairs inside the segments.
+TEST(Attention, WorkOfSegments) {
+  const Inputs inputs({.q_heads = 3, .queries = 10, .keys = 20, .dim = 64});
+  Arguments a = inputs.arguments();
+  EXPECT_EQ(multiply_adds(a), 2.0 * 3 * 64 * 10 * 20);
+  const std::vector<std::int32_t> q_offsets{0, 3, 3, 10}, k_offsets{0, 5, 15, 20};
+  a.q_segments = Segments{q_offsets.data(), 3};
+  a.k_segments = Segments{k_offsets.data(), 3};
+  EXPECT_EQ(multiply_adds(a), 2.0 * 3 * 64 * (3 * 5 + 0 * 10 + 7 * 5));
 }
 
 HostTensor mask_of(Shape shape, const Values& values) {

@@ -84,12 +84,12 @@ const BadCall kBadCalls[] = {
      "q_rope", "missing"},
     {"SegmentsHalfGiven",
      [](auto& a, auto&) {
-       a.q_segments = Segments{kGood, 3, 0};
+       a.q_segments = Segments{kGood, 3};
      },
      "k_segments", "both"},
     {"SegmentsBatch",
      [](auto& a, auto&) {
-       a.q_segments = a.k_segments = Segments{kGood, 3, 0};
+       a.q_segments = a.k_segments = Segments{kGood, 3};
      },
      "q_segments", "batch 2"},
     {"ScaleRows", [](auto&, auto& r) { r.q_scale_rows = -3; }, "q_scale_rows", "-3"},
@@ -135,12 +135,12 @@ TEST(Validate, SegmentOffsetsMustRise) {
   Arguments a = inputs.arguments();
   HostTensor out(DType::kF32, a.q.shape);
   a.out = out.mutable_view();
-  a.q_segments = Segments{kGood, 3, 0};
-  a.k_segments = Segments{kOffsets, 3, 0};
+  a.q_segments = Segments{kGood, 3};
+  a.k_segments = Segments{kOffsets, 3};
   EXPECT_NE(why_not(a).find("below the 20 before it"), std::string::npos) << why_not(a);
-  a.k_segments = Segments{kGood, 2, 0};
+  a.k_segments = Segments{kGood, 2};
   EXPECT_NE(why_not(a).find("2 segments differ from the 3"), std::string::npos) << why_not(a);
-  a.q_segments = a.k_segments = Segments{kGood, 2, 0};
+  a.q_segments = a.k_segments = Segments{kGood, 2};
   EXPECT_NE(why_not(a).find("last offset is 20, not the token count 30"), std::string::npos)
       << why_not(a);
 }

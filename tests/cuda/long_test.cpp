@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "bug_cases/segments.h"
 #include "bug_cases/tolerance.h"
 #include "cuda/device_call.h"
 #include "cuda/random.h"
@@ -57,6 +58,7 @@ HostTensor fetch(const TensorView& view, std::int64_t head, std::int64_t first,
 struct LongCall {
   TensorView q, k, v;
   MutableTensorView out;
+  std::vector<std::int32_t> offsets = {};  ///< of packed segments; empty: none
 };
 
 void run_long(const LongCall& call, const Recipe& recipe, const Allocator& allocator = {}) {
@@ -65,10 +67,18 @@ void run_long(const LongCall& call, const Recipe& recipe, const Allocator& alloc
   a.k = call.k;
   a.v = call.v;
   a.out = call.out;
+  if (!call.offsets.empty()) a.q_segments = a.k_segments = segments_of(call.offsets);
   a.device = {Device::Kind::kCuda, 0};
   a.allocator = allocator;
   make_plan(a, {.recipe = recipe, .backend = BackendChoice::kCuda}).run();
   check(cudaDeviceSynchronize());
+}
+
+/// The call on segment i of a packed one.
+LongCall segment_of(const LongCall& call, std::size_t i) {
+  const std::int64_t first = call.offsets[i], count = call.offsets[i + 1] - first;
+  return {narrow(call.q, 2, first, count), narrow(call.k, 2, first, count),
+          narrow(call.v, 2, first, count), narrow(call.out, 2, first, count)};
 }
 
 /// Error of `rows` of one head against float64.
@@ -97,17 +107,17 @@ Metrics error_of(const LongCall& call, std::int64_t head, const std::vector<std:
 /// Dense (1, heads, tokens, dim) operands; few queries where only the keys matter.
 struct DenseCall {
   DenseCall(std::int64_t heads, std::int64_t queries, std::int64_t keys, float value_mean = 0.0F,
-            std::int64_t dim = 128)
+            std::int64_t dim = 128, std::int64_t group = 1)
       : q(heads * queries * dim),
-        k(heads * keys * dim),
-        v(heads * keys * dim),
+        k(heads / group * keys * dim),
+        v(heads / group * keys * dim),
         out(heads * queries * dim) {
     const auto seed = static_cast<std::uint32_t>(keys);
     q.fill(seed + 1);
     k.fill(seed + 2);
     v.fill(seed + 3, value_mean);
     out.poison();
-    const Shape q_shape{1, heads, queries, dim}, k_shape{1, heads, keys, dim};
+    const Shape q_shape{1, heads, queries, dim}, k_shape{1, heads / group, keys, dim};
     call = {as_const(view_of(q.data(), q_shape, dense_strides(q_shape))),
             as_const(view_of(k.data(), k_shape, dense_strides(k_shape))),
             as_const(view_of(v.data(), k_shape, dense_strides(k_shape))),
@@ -268,6 +278,57 @@ TEST(CudaLong, CRA_07_LittleMemoryLeft) {
 TEST(CudaLong, CRA_12_TokensTimesStrideBeyondTwoBillion) {
   VCATTN_NEEDS_HOPPER();
   expect_fused_is_contiguous(64, 300000, 300000 - 128, device_recipe("vc8"));
+}
+
+/// The first, middle and last row of every segment, in the first and the last head.
+void expect_segments_in_class(const LongCall& call, const Recipe& recipe) {
+  for (std::size_t i = 0; i + 1 < call.offsets.size(); ++i) {
+    const LongCall segment = segment_of(call, i);
+    const std::int64_t tokens = segment.q.tokens();
+    for (const std::int64_t head : {std::int64_t{0}, call.q.heads() - 1}) {
+      const Metrics metrics = error_of(segment, head, {0, tokens / 2, tokens - 1});
+      EXPECT_TRUE(metrics.finite) << "segment " << i << " head " << head;
+      EXPECT_LE(metrics.rel_l2, class_of(recipe).rel_l2) << "segment " << i << " head " << head;
+    }
+  }
+}
+
+/// CRA-05: packed totals around 16384, 32 heads over 4.
+TEST(CudaLong, CRA_05_PackedTotals) {
+  VCATTN_NEEDS_HOPPER();
+  const Recipe r = recipe("vc8");
+  for (const std::int32_t total : {16383, 16384, 65536}) {
+    SCOPED_TRACE(total);
+    DenseCall packed(32, total, total, 0.0F, 128, /*group=*/8);
+    packed.call.offsets =
+        offsets_of({total / 2, 1000, 77, total / 4, total - total / 2 - 1077 - total / 4});
+    run_long(packed.call, r);
+    expect_segments_in_class(packed.call, r);
+  }
+}
+
+/// CRA-12: 300,000 packed tokens of 64 heads, (tokens, heads, dim) in memory: a token's offset is
+/// 8192 times its number and passes 2^31 in the seventh segment of eight.
+TEST(CudaLong, CRA_12_PackedTokensBeyondTwoBillion) {
+  VCATTN_NEEDS_HOPPER();
+  constexpr std::int64_t kTokens = 300000, kHeads = 64, kDim = 128;
+  DeviceArray q(kTokens * kHeads * kDim), k(kTokens * kHeads * kDim), v(kTokens * kHeads * kDim),
+      out(kTokens * kHeads * kDim);
+  q.fill(1);
+  k.fill(2);
+  v.fill(3);
+  out.poison();
+  const Shape shape{1, kHeads, kTokens, kDim};
+  const auto tensor = [&](const DeviceArray& array) {
+    return view_of(array.data(), shape, dense_strides(shape, Layout::kBSHD));
+  };
+  LongCall call{as_const(tensor(q)), as_const(tensor(k)), as_const(tensor(v)), tensor(out)};
+  call.offsets = offsets_of({75000, 37500, 37500, 1, 74999, 30000, 20000, 25000});
+  for (const char* name : {"vc8", "vc8-fast"}) {
+    out.poison();
+    run_long(call, recipe(name));
+    expect_segments_in_class(call, recipe(name));
+  }
 }
 
 /// SIL-18: fifty runs, grouping included, give the same bits.

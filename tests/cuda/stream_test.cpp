@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "bug_cases/segments.h"
 #include "cuda/device_call.h"
 
 namespace vcattn::test {
@@ -150,6 +151,35 @@ TEST(CudaStreams, GraphsReplayBitForBit) {
     fresh.plan(recipe(name)).run();
     EXPECT_EQ(call.result(), fresh.result());
   }
+}
+
+/// Packed segments are host data: captured as they are, replayed on other values, with nothing
+/// allocated or waited for between one segment and the next.
+TEST(CudaStreams, GraphsReplayPackedSegments) {
+  VCATTN_NEEDS_HOPPER();
+  const Inputs first = inputs_of(1), second = inputs_of(11);
+  const auto q_offsets = offsets_of({100, 0, 7, 193}), k_offsets = offsets_of({300, 150, 449, 1});
+  const auto packed = [&](ResidentCall& call) {
+    call.arguments.q_segments = segments_of(q_offsets);
+    call.arguments.k_segments = segments_of(k_offsets);
+  };
+  const Stream stream;
+  ResidentCall call(first), fresh(second);
+  packed(call);
+  packed(fresh);
+  call.arguments.stream = stream;
+  const Plan plan = call.plan(recipe("vc8"));
+  plan.run();
+  const auto expected = call.result();
+  const Graph graph(stream, [&] { plan.run(); });
+  call.poison();
+  graph.launch(stream);
+  EXPECT_EQ(call.result(), expected);
+  call.replace_inputs(fresh, stream);
+  graph.launch(stream);
+  fresh.plan(recipe("vc8")).run();
+  EXPECT_EQ(call.result(), fresh.result());
+  EXPECT_NE(call.result(), expected);
 }
 
 /// The steps of a schedule, captured one by one: those that regroup and those that do not.

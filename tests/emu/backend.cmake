@@ -27,8 +27,8 @@ set_source_files_properties(${root}/src/cuda/cluster/cluster.cu ${root}/src/cuda
 add_executable(emu_backend_test
   ${backend_sources} ${root}/tests/cuda/attention_test.cpp ${root}/tests/cuda/dispatch_test.cpp
   ${root}/tests/cuda/extremes_test.cpp
-  ${root}/tests/cuda/grouping_test.cpp ${root}/tests/cuda/prepare_test.cpp
-  ${root}/tests/cuda/rope_test.cpp
+  ${root}/tests/cuda/grouping_test.cpp ${root}/tests/cuda/packed_test.cpp
+  ${root}/tests/cuda/prepare_test.cpp ${root}/tests/cuda/rope_test.cpp
   ${root}/tests/cuda/v_smooth_test.cpp
   ${root}/tests/cuda/device_call.cpp
   ${root}/tests/bug_cases/call.cpp ${root}/tests/bug_cases/host_tensor.cpp

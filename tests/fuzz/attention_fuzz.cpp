@@ -146,8 +146,8 @@ void add_segments(ByteSource& source, Arguments& a, Extras& extras) {
   const int segments = static_cast<int>(source.between(1, 4));
   extras.q_offsets = offsets(source, a.q.tokens(), segments);
   extras.k_offsets = offsets(source, a.k.tokens(), segments);
-  a.q_segments = Segments{extras.q_offsets.data(), segments, 0};
-  a.k_segments = Segments{extras.k_offsets.data(), segments, 0};
+  a.q_segments = Segments{extras.q_offsets.data(), segments};
+  a.k_segments = Segments{extras.k_offsets.data(), segments};
 }
 
 void add_rope(ByteSource& source, Arguments& a, Extras& extras) {

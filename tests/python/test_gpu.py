@@ -120,14 +120,35 @@ def test_empty_shards(shape):
 
 def test_packed_segments(qkv):
     q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in qkv(queries=500))
-    offsets = torch.tensor([0, 100, 100, 371, 500], dtype=torch.int32, device="cuda")
-    given = {"cu_seqlens_q": offsets, "cu_seqlens_k": offsets, "max_seqlen_q": 271}
+    offsets = [0, 100, 100, 371, 500]
     wide = [x[None] for x in (q, k, v)]
-    need(*wide, layout="BSHD", max_seqlen_k=271, **given)
-    out = attention(q, k, v, max_seqlen_k=271, **given)
+    need(*wide, layout="BSHD", cu_seqlens_q=offsets, cu_seqlens_k=offsets)
+    out = attention(q, k, v, cu_seqlens_q=offsets, cu_seqlens_k=offsets)
     for begin, end in ((0, 100), (100, 371), (371, 500)):
         alone = attention(*(x[None, begin:end] for x in (q, k, v)), layout="BSHD")
         assert torch.equal(out[begin:end], alone[0])
+    on_gpu = torch.tensor(offsets, device="cuda")
+    need(*wide, layout="BSHD", cu_seqlens_q=on_gpu, cu_seqlens_k=on_gpu)
+    assert torch.equal(attention(q, k, v, cu_seqlens_q=on_gpu, cu_seqlens_k=on_gpu), out)
+
+
+def test_packed_segments_in_a_graph(qkv):
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in qkv(queries=500))
+    offsets = [0, 100, 371, 500]
+
+    def call(cu_seqlens):
+        return attention(q, k, v, cu_seqlens_q=cu_seqlens, cu_seqlens_k=cu_seqlens)
+
+    on_gpu = torch.tensor(offsets, device="cuda")
+    call(offsets)  # kernels are loaded
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        with pytest.raises(vcattn.InvalidArgumentError, match="while a CUDA graph is captured"):
+            call(on_gpu)
+        found = call(offsets)
+    v.copy_(v.flip(0))
+    graph.replay()
+    assert torch.equal(found, call(offsets))
 
 
 def test_masks_are_applied_or_handed_back(qkv):

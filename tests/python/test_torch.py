@@ -61,7 +61,7 @@ def test_packed_tokens_heads_dim(tensors):
     q, k, v = (tensors(53, 2, 64) for _ in range(3))
     offsets = torch.tensor([0, 20, 53])
     out, lse = vcattn.attention(
-        q, k, v, cu_seqlens_q=offsets, cu_seqlens_k=offsets, max_seqlen_k=33, return_lse=True
+        q, k, v, cu_seqlens_q=offsets, cu_seqlens_k=offsets, return_lse=True
     )
     assert out.shape == q.shape and lse.shape == (2, 53)
     parts = [[part[None] for part in x.split(lengths)] for x in (q, k, v)]
@@ -157,7 +157,7 @@ COMPILED = {
     )[1],
     "packed": lambda q, k, v: vcattn.attention(
         *(x[0].transpose(0, 1) for x in (q, k, v)),
-        cu_seqlens_q=[0, 9, 40], cu_seqlens_k=[0, 9, 40], max_seqlen_q=31, max_seqlen_k=31,
+        cu_seqlens_q=[0, 9, 40], cu_seqlens_k=[0, 9, 40],
     ),
     "sdpa": lambda q, k, v: vcattn.sdpa(q, k, v, recipe=CUT),
 }  # fmt: skip

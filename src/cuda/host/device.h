@@ -9,7 +9,8 @@
 
 namespace vcattn::cuda {
 
-inline void require(cudaError_t status, const char* where) {
+/// @throws Error about `where` unless `status` is success.
+inline void check(cudaError_t status, const char* where) {
   if (status == cudaSuccess) return;
   // The runtime keeps a failure for the next launch check; this one is reported here.
   static_cast<void>(cudaGetLastError());
@@ -21,8 +22,8 @@ inline void require(cudaError_t status, const char* where) {
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device) {
-    require(cudaGetDevice(&previous_), "device");
-    if (device != previous_) require(cudaSetDevice(device), "device");
+    check(cudaGetDevice(&previous_), "device");
+    if (device != previous_) check(cudaSetDevice(device), "device");
   }
   ~DeviceGuard() { cudaSetDevice(previous_); }
   DeviceGuard(const DeviceGuard&) = delete;

@@ -14,7 +14,7 @@ namespace vcattn::cuda {
 class DeviceMemory {
  public:
   explicit DeviceMemory(std::size_t bytes, const char* where = "staging") {
-    if (bytes > 0) require(cudaMalloc(&data_, bytes), where);
+    if (bytes > 0) check(cudaMalloc(&data_, bytes), where);
   }
   ~DeviceMemory() { cudaFree(data_); }
   DeviceMemory(DeviceMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}

@@ -1,23 +1,10 @@
 // Launching a kernel struct (ptx/shell.cuh) with its errors turned into Error.
 #pragma once
 
-#include <cuda_runtime.h>
-
-#include <string>
-
+#include "cuda/host/device.h"
 #include "cuda/ptx/shell.cuh"
-#include "vcattn/error.h"
 
 namespace vcattn::cuda {
-
-inline void check(cudaError_t status, const char* where) {
-  if (status == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // or it would fail the caller's next launch check
-  const ErrorCode code =
-      status == cudaErrorMemoryAllocation ? ErrorCode::kOutOfMemory : ErrorCode::kDevice;
-  throw Error(code, where,
-              std::string(cudaGetErrorName(status)) + ": " + cudaGetErrorString(status));
-}
 
 template <class Kernel>
 void launch(dim3 grid, const typename Kernel::Params& params, cudaStream_t stream,

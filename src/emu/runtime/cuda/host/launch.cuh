@@ -2,21 +2,12 @@
 // throws its Fault.
 #pragma once
 
-#include <cuda_runtime.h>
-
-#include <string>
-
+#include "cuda/host/device.h"
 #include "cuda/ptx/target.cuh"
 #include "emu/launch.h"
 #include "emu/runtime/runtime.h"
-#include "vcattn/error.h"
 
 namespace vcattn::cuda {
-
-inline void check(cudaError_t status, const char* where) {
-  if (status == cudaSuccess) return;
-  throw Error(ErrorCode::kDevice, where, cudaGetErrorString(status));
-}
 
 template <class Kernel>
 void launch(dim3 grid, const typename Kernel::Params& params, cudaStream_t, const char*) {
