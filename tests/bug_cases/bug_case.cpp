@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "bug_cases/call.h"
+
 namespace vcattn::test {
 namespace {
 
@@ -14,7 +16,10 @@ class RecipeTest : public testing::Test {
       : body_(std::move(body)), recipe_name_(std::move(recipe_name)) {}
   void TestBody() override {
     try {
-      body_(recipe_name_.empty() ? Recipe{} : recipe(recipe_name_));
+      const Recipe recipe = recipe_name_.empty() ? Recipe{} : vcattn::recipe(recipe_name_);
+      const std::string refusal = target().refuses(recipe);
+      if (!refusal.empty()) throw NotHere(refusal);
+      body_(recipe);
     } catch (const NotHere& reason) {
       GTEST_SKIP() << reason.what();
     }
@@ -26,6 +31,10 @@ class RecipeTest : public testing::Test {
 };
 
 }  // namespace
+
+void need_host(const char* elsewhere) {
+  if (target().device.kind != Device::Kind::kCpu) throw NotHere(elsewhere);
+}
 
 bool register_cases(const char* suite, const std::vector<BugCase>& cases) {
   for (const BugCase& bug : cases) {

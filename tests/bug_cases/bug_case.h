@@ -18,10 +18,14 @@ struct BugCase {
   std::function<void(const Recipe&)> body;
 };
 
-/// Thrown by a runner for what its device refuses: the test is skipped.
+/// Thrown where a test program's target (call.h) cannot be asked: the test is skipped.
 struct NotHere : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+/// For rows that cannot go through `run`: throws NotHere unless the target is the host. `elsewhere`
+/// says who asks the same of a GPU.
+void need_host(const char* elsewhere);
 
 /// Registers the cases of one category; call it from a static initializer.
 bool register_cases(const char* suite, const std::vector<BugCase>& cases);

@@ -53,11 +53,11 @@ Outcome run_on_host_backend(const Arguments& arguments, const Recipe& recipe, VS
 
 Outcome run(const Arguments& arguments, const Recipe& recipe, VSmoothState* state,
             const OutputLayout& layout) {
-  return runner()(arguments, recipe, state, layout);
+  return target().run(arguments, recipe, state, layout);
 }
 
-Runner& runner() {
-  static Runner current = run_on_host_backend;
+Target& target() {
+  static Target current{{}, run_on_host_backend, [](const Recipe&) { return std::string(); }};
   return current;
 }
 
@@ -74,6 +74,7 @@ std::string refusal(const Arguments& arguments, const Options& options, ErrorCod
   const Shape shape = a.q.shape;
   const GuardedTensor out(DType::kBF16, shape, dense_strides(shape));
   if (a.out.data == nullptr) a.out = out.mutable_view();
+  if (code == ErrorCode::kInvalidArgument && a.key_lengths == nullptr) a.device = target().device;
   const std::string reason = why_not(a, options);
   try {
     attention(a, options);

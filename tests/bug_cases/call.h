@@ -64,16 +64,21 @@ struct OutputLayout {
 Outcome run(const Arguments& arguments, const Recipe& recipe, VSmoothState* state = nullptr,
             const OutputLayout& layout = {});
 
-/// What `run` does; the host's backend by default. A test program for another device replaces it.
-using Runner =
-    std::function<Outcome(const Arguments&, const Recipe&, VSmoothState*, const OutputLayout&)>;
-Runner& runner();
+/// Where the calls of a test program go: to the host's backend, unless the program replaces it.
+struct Target {
+  Device device;
+  std::function<Outcome(const Arguments&, const Recipe&, VSmoothState*, const OutputLayout&)> run;
+  /// Why no call of a recipe can go there; empty: they can.
+  std::function<std::string(const Recipe&)> refuses;
+};
+Target& target();
 
 /// The float64 answer for some query rows (ascending; empty: all).
 Reference referee(const Arguments& arguments, const std::vector<std::int64_t>& rows = {});
 
 /// The library's message for a call it must refuse before it touches anything; fails the test and
-/// returns "" if it does not throw Error of this code.
+/// returns "" if it does not throw Error of this code. What no device could accept is tried on the
+/// target's (key lengths there are the kernels' to check).
 std::string refusal(const Arguments& arguments, const Options& options = {},
                     ErrorCode code = ErrorCode::kInvalidArgument);
 

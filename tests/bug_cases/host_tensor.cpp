@@ -18,7 +18,6 @@ namespace vcattn::test {
 namespace {
 
 constexpr std::size_t kSparseFrom = std::size_t{64} << 20;
-constexpr std::int64_t kGuard = 64;
 
 /// A NaN in float32, float16 and bfloat16 that no conversion or operation returns.
 constexpr std::uint16_t kPoison = 0x7FC1;

@@ -82,6 +82,8 @@ class HostTensor {
 /// between strided elements included.
 class GuardedTensor : public HostTensor {
  public:
+  static constexpr std::int64_t kGuard = 64;  ///< elements at both ends
+
   GuardedTensor(DType dtype, Shape shape, Shape stride);
 
   /// Every element was written and nothing else was. (Of sparse memory, only the elements and the

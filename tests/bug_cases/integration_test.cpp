@@ -133,6 +133,7 @@ void nearly_overflowing_half(const Recipe& recipe) {
 /// INT-12: a plan reads its tensors again at every run, the clustering included: replayed on other
 /// contents of the same buffers it equals a fresh call.
 void replayed_plan(const Recipe& recipe) {
+  need_host("CudaStreams.GraphsReplay*");
   const Setup first{.q_heads = 2, .queries = 150, .keys = 300, .dim = 64};
   Setup second = first;
   second.q = normal(11);

@@ -36,19 +36,89 @@ Span span_of(const TensorView& view) {
   return span;
 }
 
-/// An input on the device, with a byte of nothing around it.
+/// The memory around a host tensor, on the device. Where the tensor is spread thin over gigabytes,
+/// only its rows and both ends of the memory are copied; the rest is NaN on the device.
+class DeviceTensor {
+ public:
+  /// @param ends  bytes at each end
+  DeviceTensor(const std::byte* memory, std::size_t bytes, const TensorView& host, std::size_t ends)
+      : bytes_(bytes), memory_(memory), host_(host), ends_(ends), sparse_(is_sparse(bytes, host)) {
+    void* data = nullptr;
+    check(cudaMalloc(&data, std::max<std::size_t>(bytes, 1)));
+    data_ = static_cast<std::byte*>(data);
+    if (sparse_) check(cudaMemset(data_, 0xFF, bytes));
+    for_each_piece([&](std::size_t at, std::size_t count) {
+      check(cudaMemcpy(data_ + at, memory_ + at, count, cudaMemcpyHostToDevice));
+    });
+  }
+  ~DeviceTensor() { cudaFree(data_); }
+  DeviceTensor(const DeviceTensor&) = delete;
+  DeviceTensor& operator=(const DeviceTensor&) = delete;
+
+  /// What the host address `p` is on the device.
+  std::byte* at(const void* p) const {
+    return data_ + (static_cast<const std::byte*>(p) - memory_);
+  }
+  void copy_back(std::byte* memory) const {
+    for_each_piece([&](std::size_t at, std::size_t count) {
+      check(cudaMemcpy(memory + at, data_ + at, count, cudaMemcpyDeviceToHost));
+    });
+  }
+
+ private:
+  static bool is_sparse(std::size_t bytes, const TensorView& view) {
+    constexpr std::size_t kDense = std::size_t{64} << 20;
+    const auto& [b, h, s, d] = view.shape;
+    return bytes > kDense && bytes / 16 > static_cast<std::size_t>(b * h * s * d);
+  }
+
+  template <class Move>
+  void for_each_piece(const Move& move) const {
+    if (bytes_ == 0) return;
+    if (!sparse_) {
+      move(std::size_t{0}, bytes_);
+      return;
+    }
+    if (ends_ > 0) {
+      move(std::size_t{0}, ends_);
+      move(bytes_ - ends_, ends_);
+    }
+    const auto size = static_cast<std::int64_t>(size_bytes(host_.dtype));
+    const std::int64_t origin = static_cast<const std::byte*>(host_.data) - memory_;
+    const std::int64_t piece = host_.stride[3] == 1 ? host_.dim() : 1;
+    for (std::int64_t b = 0; b < host_.batch(); ++b) {
+      for (std::int64_t h = 0; h < host_.heads(); ++h) {
+        for (std::int64_t s = 0; s < host_.tokens(); ++s) {
+          for (std::int64_t d = 0; d < host_.dim(); d += piece) {
+            move(static_cast<std::size_t>(origin + host_.offset(b, h, s, d) * size),
+                 static_cast<std::size_t>(piece * size));
+          }
+        }
+      }
+    }
+  }
+
+  std::size_t bytes_;
+  const std::byte* memory_;
+  TensorView host_;
+  std::size_t ends_;
+  bool sparse_;
+  std::byte* data_ = nullptr;
+};
+
+/// An input on the device, with nothing around it.
 struct DeviceInput {
   explicit DeviceInput(const TensorView& host)
       : span(span_of(host)),
         size(static_cast<std::int64_t>(size_bytes(host.dtype))),
-        bytes(static_cast<const std::byte*>(host.data) + span.begin * size,
-              static_cast<std::size_t>((span.end - span.begin) * size)),
+        memory(static_cast<const std::byte*>(host.data) + span.begin * size,
+               static_cast<std::size_t>((span.end - span.begin) * size), host, 0),
         view(host) {
-    view.data = bytes.data() - span.begin * size;
+    view.data = memory.at(host.data);
   }
   Span span;
   std::int64_t size;
-  DeviceBytes bytes;
+  DeviceTensor memory;
   TensorView view;
 };
 
@@ -71,13 +141,15 @@ struct DeviceRope {
 
 struct DeviceOutput {
   explicit DeviceOutput(GuardedTensor& host)
-      : memory(OutputMemory::of(host)), bytes(memory.data(), memory.size()) {
-    view = host.mutable_view();
-    view.data = bytes.data() + (static_cast<std::byte*>(view.data) - memory.data());
+      : host_memory(OutputMemory::of(host)),
+        memory(host_memory.data(), host_memory.size(), host.view(),
+               static_cast<std::size_t>(GuardedTensor::kGuard) * size_bytes(host.view().dtype)),
+        view(host.mutable_view()) {
+    view.data = memory.at(view.data);
   }
-  void copy_back() { bytes.copy_back(memory.data()); }
-  Memory& memory;
-  DeviceBytes bytes;
+  void copy_back() { memory.copy_back(host_memory.data()); }
+  Memory& host_memory;
+  DeviceTensor memory;
   MutableTensorView view;
 };
 
