@@ -42,7 +42,9 @@ def integers(values: Any, device: torch.device) -> Tensor | None:
 
 def offsets(values: Any, name: str) -> Tensor | None:
     """An int32 tensor in host memory; one on a GPU is copied, which waits for the GPU."""
-    if isinstance(values, Tensor) and values.is_cuda and torch.cuda.is_current_stream_capturing():
+    on_gpu = isinstance(values, Tensor) and values.is_cuda
+    compiling = torch.compiler.is_compiling()
+    if on_gpu and not compiling and torch.cuda.is_current_stream_capturing():
         raise InvalidArgumentError(
             f"{name}: lies on {values.device}, which cannot be read while a CUDA graph is captured "
             "(supported: a list or a CPU tensor)",

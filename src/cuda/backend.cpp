@@ -286,9 +286,12 @@ class CudaBackend final : public Backend {
 
   double host_call_seconds(const Arguments& a) const override {
     // Fitted to bench/results/h200-crossover.json: allocations and launches, copies of pageable
-    // memory, the kernels.
-    constexpr double kCall = 4.5e-4, kPerElement = 6e-10, kPerMultiplyAdd = 2e-15;
-    return kCall + kPerElement * elements(a) + kPerMultiplyAdd * multiply_adds(a);
+    // memory, the kernels. Launches of each segment: bench/results/h200-packed.json.
+    constexpr double kCall = 4.5e-4, kPerSegment = 1.9e-4, kPerElement = 6e-10,
+                     kPerMultiplyAdd = 2e-15;
+    const auto segments = static_cast<double>(a.q_segments ? a.q_segments->count : 0);
+    return kCall + kPerSegment * segments + kPerElement * elements(a) +
+           kPerMultiplyAdd * multiply_adds(a);
   }
 
   /// The first Hopper device.

@@ -13,6 +13,7 @@
 #include "bug_cases/tolerance.h"
 #include "cuda/device_call.h"
 #include "cuda/rope_tables.h"
+#include "vcattn/staging.h"
 
 namespace vcattn::test {
 namespace {
@@ -200,6 +201,21 @@ TEST(CudaPacked, WrongOffsetsAndCausalSegmentsAreRefused) {
   a = packed.arguments();
   a.causal = true;
   EXPECT_THAT(reason(a), testing::HasSubstr("causal"));
+}
+
+/// A call from host memory, copied there and back: the offsets stay where they are.
+TEST(CudaPacked, HostTensorsAreStaged) {
+  VCATTN_NEEDS_HOPPER();
+  const Packed packed({30, 0, 20}, {40, 60, 150}, {.q_heads = 2, .dim = 64});
+  const Outcome expected = run_on_device(packed.arguments(), recipe("vc8"));
+  Arguments host = packed.arguments();
+  const GuardedTensor out(DType::kBF16, host.q.shape, dense_strides(host.q.shape));
+  host.out = out.mutable_view();
+  const StagedCall staged = stage(host, {.recipe = recipe("vc8"), .backend = BackendChoice::kCuda});
+  staged.run();
+  staged.call->fetch();
+  EXPECT_TRUE(out.written());
+  EXPECT_TRUE(same_bits(out.view(), expected.out_view()));
 }
 
 TEST(CudaPacked, ThePlanSaysHowSegmentsRun) {

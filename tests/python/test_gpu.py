@@ -130,6 +130,13 @@ def test_packed_segments(qkv):
     on_gpu = torch.tensor(offsets, device="cuda")
     need(*wide, layout="BSHD", cu_seqlens_q=on_gpu, cu_seqlens_k=on_gpu)
     assert torch.equal(attention(q, k, v, cu_seqlens_q=on_gpu, cu_seqlens_k=on_gpu), out)
+    recipe = usable_recipe()  # probes are for outside of compiled code
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def compiled(q, k, v, offsets):
+        return vcattn.attention(q, k, v, recipe=recipe, cu_seqlens_q=offsets, cu_seqlens_k=offsets)
+
+    assert torch.equal(compiled(q, k, v, on_gpu), out)
 
 
 def test_packed_segments_in_a_graph(qkv):
