@@ -23,6 +23,8 @@ cudnn-bf16 1x4x300x64: 2.000 ms 50.0 TFLOP/s
 RUNS = {"runs": [{"shape": [1, 2, 300, 128], "recipe": "vc8", "kernel_tflops": 250.0},
                  {"shape": [1, 4, 300, 64], "recipe": "vc8", "kernel_tflops": 75.0},
                  {"shape": [1, 4, 300, 32], "recipe": "vc8", "kernel_tflops": 1.0}]}
+ROPE_RUNS = {"runs": [{"shape": [1, 2, 300, 128], "recipe": "vc8", "rope": "interleaved",
+                       "kernel_tflops": 300.0}]}
 
 
 class Record(unittest.TestCase):
@@ -32,6 +34,7 @@ class Record(unittest.TestCase):
             (folder / "clocks.csv").write_text(CLOCKS)
             (folder / "peers.log").write_text(PEERS)
             (folder / "attention.json").write_text(json.dumps(RUNS))
+            (folder / "attention-rope.json").write_text(json.dumps(ROPE_RUNS))
             printed = subprocess.run(
                 [sys.executable, ROOT / "bench/cuda/record.py", folder, "abc1234"],
                 check=True, capture_output=True, text=True).stdout
@@ -43,7 +46,8 @@ class Record(unittest.TestCase):
         self.assertEqual(after["power.draw [W]"], "690.00 W")
         self.assertEqual(len(record["peers"]), 3)
         self.assertEqual([run["kernel_ratio_to"] for run in record["runs"]],
-                         [{"cudnn-bf16": 2.5, "cudnn-fp8": 1.25}, {"cudnn-bf16": 1.5}, {}])
+                         [{"cudnn-bf16": 2.5, "cudnn-fp8": 1.25}, {"cudnn-bf16": 1.5}, {},
+                          {"cudnn-bf16": 3.0, "cudnn-fp8": 1.5}])
 
     def test_the_recorded_results_say_where_they_are_from(self):
         record = json.loads((ROOT / "bench/results/h200-attention.json").read_text())
