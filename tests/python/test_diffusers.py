@@ -228,7 +228,12 @@ def test_dispatched_arguments_are_honoured(kind):
     }[kind]
     if kind == "gqa":
         k, v = k[:, :, :2], v[:, :, :2]
-    call = dispatch.dispatch_attention_fn
-    expected = call(q, k, v, scale=0.2, backend="native", **given)
-    found = call(q, k, v, scale=0.2, backend="vcattn_vc8", **given)
-    assert found.shape == q.shape and 0 < rel_l2(found, expected) <= 0.09
+    found = dispatch.dispatch_attention_fn(q, k, v, scale=0.2, backend="vcattn_vc8", **given)
+    # Not diffusers' own backend: cache-dit, once loaded, replaces it by one without key masks.
+    if kind == "keys":
+        given = {"attn_mask": given["attn_mask"][:, None, None]}
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, scale=0.2, **given
+    ).transpose(1, 2)
+    assert found.shape == expected.shape and 0 < rel_l2(found, expected) <= 0.09
