@@ -135,8 +135,7 @@ class Bench:
         calls = self.calls(shape)
         row: dict[str, Any] = {**shape._asdict(), "ms": self.measure(calls)}
         if self.on_gpu:
-            names = ("torch", "vcattn", "vcattn_alone")
-            graphs = {name: captured(calls[name]) for name in names if name in calls}
+            graphs = {name: captured(call) for name, call in calls.items()}
             row["device_ms"] = self.measure({name: g.replay for name, g in graphs.items()})
         return row
 
