@@ -84,8 +84,9 @@ class Schedule:
             for t in schedule.track(timesteps):
                 ...
 
-    Entering starts a new clip: step 0, no groupings. Leaving, also by an exception, restores what
-    was active before. One schedule is used by one thread at a time.
+    Where another model takes over, as in Wan2.2, a loop calls ``switch_model``. Entering starts a
+    new clip: step 0, no groupings. Leaving, also by an exception, restores what was active before.
+    One schedule is used by one thread at a time.
 
     Args:
         steps: denoising steps of the loop.
@@ -130,6 +131,7 @@ class Schedule:
         self.recipe, self.cross = _checked(recipe), _checked(cross)
         self.rules = [self._resolved(rule) for rule in rules]
         self.current_step = 0
+        self._model, self._first_step = 0, 0  # which model runs, and since which step
         self._calls = 0  # of self-attention, in this step
         self._states: dict[Hashable, VSmoothState] = {}
         self._tokens: list[contextvars.Token[Schedule | None]] = []
@@ -139,7 +141,7 @@ class Schedule:
 
     def _state_step(self) -> int:
         """The step that states are told."""
-        return self.current_step
+        return self.current_step - self._first_step
 
     def _resolved(self, rule: Rule) -> Rule:
         """The rule with its recipe checked and indices counted from the first."""
@@ -166,6 +168,7 @@ class Schedule:
         """A new clip: step 0, no groupings."""
         for state in self._states.values():
             state.reset()
+        self._model = self._first_step = 0
         self.step(0)
 
     def step(self, index: int) -> None:
@@ -174,8 +177,16 @@ class Schedule:
             raise InvalidArgumentError(
                 f"step: {index} was given (supported: 0 to {self.steps - 1})", "step"
             )
+        if index < self._first_step:
+            self._model, self._first_step = 0, 0
         self.current_step = index
         self._calls = 0
+
+    def switch_model(self) -> None:
+        """Announces, after its step, that another model takes over, as Wan2.2's second expert does:
+        its layers have states of their own, whose window begins here."""
+        self._model += 1
+        self._first_step = self.current_step
 
     def track(self, timesteps: Iterable[T]) -> Iterator[T]:
         """Yields the timesteps, announcing each."""
@@ -186,10 +197,12 @@ class Schedule:
     def callback(
         self, pipe: Any, index: int, timestep: Any, kwargs: dict[str, Any]
     ) -> dict[str, Any]:
-        """``callback_on_step_end`` of a diffusers pipeline."""
-        del pipe, timestep
+        """``callback_on_step_end`` of a diffusers pipeline; sees Wan2.2's experts change."""
+        del timestep
         if index + 1 < self.steps:
             self.step(index + 1)
+            if _second_expert_begins(pipe, index + 1):
+                self.switch_model()
         return kwargs
 
     def choose(self, queries: int, keys: int, shards: int = 1) -> Choice:
@@ -210,6 +223,7 @@ class Schedule:
         recipe = self.recipe_at(layer)
         if recipe == TORCH:
             return Choice(recipe, None)
+        key = key if self._model == 0 else (self._model, key)
         state = self._states.get(key)
         if state is None:
             state = self._states[key] = self._make_state()
@@ -226,8 +240,19 @@ class Schedule:
 
     @property
     def states(self) -> dict[Hashable, VSmoothState]:
-        """The states made so far, by the number of the call within a step or the caller's key."""
+        """The states made so far, by the number of the call within a step or the caller's key; of
+        models switched to by (number of the switch, key)."""
         return dict(self._states)
+
+
+def _second_expert_begins(pipe: Any, step: int) -> bool:
+    """Whether a pipeline of two experts, which ``boundary_ratio`` divides, changes over."""
+    ratio = getattr(getattr(pipe, "config", None), "boundary_ratio", None)
+    if ratio is None or step >= len(pipe.scheduler.timesteps):
+        return False
+    boundary = ratio * pipe.scheduler.config.num_train_timesteps
+    before, now = (float(timestep) for timestep in pipe.scheduler.timesteps[step - 1 : step + 1])
+    return before >= boundary > now
 
 
 def _checked(recipe: str | Recipe) -> str:

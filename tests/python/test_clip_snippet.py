@@ -76,7 +76,10 @@ def test_the_snippet_makes_the_clip_of_torch_s_attention(monkeypatch):
     assert given == {"model": "a model", "torch_dtype": torch.bfloat16}
     # Every self-attention of two guidance passes, by both experts.
     assert vcattn.backend_in_use()["vc8"] - before == STEPS * LAYERS * 2
-    assert set(scope["schedule"].states) == set(range(LAYERS * 2))
+    states, calls = scope["schedule"].states, range(LAYERS * 2)
+    # The second expert's layers group for themselves from its first step on.
+    assert set(states) == {*calls, *((1, call) for call in calls)}
+    assert all(states[1, call].permutation() for call in calls)
     for expert in (pipe.transformer, pipe.transformer_2):
         expert.set_attention_backend("native")
     expected = pipe("a prompt", num_inference_steps=STEPS).frames[0]

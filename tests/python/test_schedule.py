@@ -157,6 +157,25 @@ def test_two_threads_with_two_schedules(normal):
         assert all(np.array_equal(a, b) for a, b in zip(found[name], outs, strict=True)), name
 
 
+def test_another_model_groups_for_itself(normal):
+    inputs, schedule = [clip(normal), clip(normal)], vcattn.Schedule(steps=8, refresh=2)
+    for _ in range(2):  # the second clip as the first
+        states = [vcattn.VSmoothState(8, refresh=2) for _ in range(2)]
+        with schedule:
+            for step in schedule.track(range(8)):
+                if step == 5:
+                    schedule.switch_model()
+                model = int(step >= 5)
+                states[model].begin_step(step - 5 * model)
+                found = vcattn.attention(*inputs[model])
+                given = {"recipe": "vc8", "state": states[model]}
+                assert np.array_equal(found, vcattn.attention(*inputs[model], **given))
+            assert set(schedule.states) == {0, (1, 0)}
+            assert schedule.states[1, 0].permutation() == states[1].permutation() != []
+    schedule.step(4)  # before the switch
+    assert schedule.choose(9, 9).state is schedule.states[0]
+
+
 def test_callback_announces_the_next_step():
     with vcattn.Schedule(steps=3) as schedule:
         steps = []
