@@ -86,6 +86,9 @@ struct Recipe {
   /// (numerics/row_sample.h).
   bool qk_sample = true;
   bool hadamard = true;  ///< orthonormal Hadamard rotation of Q and K over d
+  /// Noise-shaped rounding of Q and K: errors go to where the other operand is small, at some 8,000
+  /// multiply-adds a row (numerics/noise_shaping.h). INT8 and E4M3 only.
+  bool qk_shaping = false;
   PFormat p = PFormat::kExpCast;
   PReference p_reference = PReference::kTile;
   float p_top = 126.0F;  ///< ExpCast: code of a score equal to the reference
@@ -106,7 +109,8 @@ struct Recipe {
 /// The recipe of that name. Throws Error{kInvalidArgument} that lists the known names.
 Recipe recipe(std::string_view name);
 
-/// "exact", "fp8", "sage2", "sage3", "vc8", "vc8-paper", "vc8-exp", "vc8-fast", "vc4".
+/// "exact", "fp8", "sage2", "sage3", "vc8", "vc8-paper", "vc8-exp", "vc8-fast",
+/// "vc8-shaped", "vc4".
 const std::vector<std::string>& recipe_names();
 
 /// One line on what a named recipe is and where it was published.

@@ -90,6 +90,7 @@ const std::vector<Field>& field_table() {
       bool_field("qk_balance", &Recipe::qk_balance),
       bool_field("qk_sample", &Recipe::qk_sample),
       bool_field("hadamard", &Recipe::hadamard),
+      bool_field("qk_shaping", &Recipe::qk_shaping),
       enum_field<PFormat>("p", &Recipe::p,
                           {{PFormat::kFloat, "float"},
                            {PFormat::kE4M3Exp, "e4m3-exp"},

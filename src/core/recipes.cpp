@@ -34,8 +34,8 @@ Recipe exact() {
       {.qk = QkFormat::kFloat, .k_mean = false, .p = PFormat::kFloat, .v = VFormat::kFloat});
 }
 
-const std::array<Named, 9>& table() {
-  static const std::array<Named, 9> kTable{{
+const std::array<Named, 10>& table() {
+  static const std::array<Named, 10> kTable{{
       {"float32 throughout, exact exponential", exact()},
       {"plain FP8: E4M3 Q and K per 128 rows, E4M3 P and V, no smoothing (FlashAttention-3 style)",
        peer("fp8", {.qk = QkFormat::kE4M3,
@@ -71,6 +71,12 @@ const std::array<Named, 9>& table() {
        {.name = "vc8-fast",
         .qk = QkFormat::kE4M3,
         .scores = ScoreFormat::kHalf,
+        .p_reference = PReference::kRunning}},
+      {"vc8-fast with noise-shaped rounding of Q and K",
+       {.name = "vc8-shaped",
+        .qk = QkFormat::kE4M3,
+        .scores = ScoreFormat::kHalf,
+        .qk_shaping = true,
         .p_reference = PReference::kRunning}},
       {"VC-Attention 4 bit: NVFP4 Q, K, V and P, Q and K block means, Hadamard, clustered V-Smooth",
        {.name = "vc4",

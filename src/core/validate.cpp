@@ -184,6 +184,10 @@ void check_recipe(const Recipe& r) {
          "one per head of keys; or scores float with any)",
          scores == ScoreFormat::kWindow ? "window" : "half", r.q_scale_rows, r.k_scale_rows);
   }
+  if (r.qk_shaping && r.qk != QkFormat::kInt8 && r.qk != QkFormat::kE4M3) {
+    fail("recipe.qk_shaping", "on with qk {} (supported: int8, e4m3)",
+         r.qk == QkFormat::kFloat ? "float" : "nvfp4");
+  }
   if (fp8_p && r.v == VFormat::kNvfp4) {
     fail("recipe.v", "nvfp4 values need nvfp4 or float probabilities, one MMA takes one format");
   }

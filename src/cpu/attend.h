@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/visibility.h"
@@ -19,6 +20,7 @@ struct KeyValues {
   std::vector<std::int32_t> keys;       ///< position -> key index within the entry
   std::vector<float> k_mean;            ///< what was subtracted from every key; empty: nothing
   std::vector<float> balance;           ///< what channels of Q are multiplied by; empty: nothing
+  std::optional<Feedback> shaping;      ///< of Q's rounding errors; empty: none
   std::vector<float> k_tiles;           ///< per tile: dim x 128
   std::vector<float> key_scales;        ///< per position, padded to whole tiles with 1
   std::vector<float> v_tiles;           ///< per tile: 128 x dim

@@ -116,6 +116,20 @@ std::vector<double> query_energy(const Arguments& a, const Entry& entry, std::in
   return energy;
 }
 
+/// Feedback for rounding the keys: from all queries of the KV head, balanced and rotated.
+Feedback key_feedback(const Arguments& a, const Recipe& recipe, const Entry& entry,
+                      std::int64_t kv_head, const std::vector<float>& balance) {
+  const std::int64_t dim = padded_dim(a.q.dim()), group = a.q.heads() / a.k.heads();
+  std::vector<double> gram;
+  for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+    Rows rows = load_rows(a.q, entry.batch, h, query_tokens(entry), a.q_rope, dim);
+    if (recipe.qk_balance) scale_channels(rows, balance);
+    if (recipe.hadamard) rotate_hadamard(rows);
+    add_gram(rows, gram);
+  }
+  return make_feedback(gram, dim);
+}
+
 void prepare_values(const Recipe& recipe, bool demean, Rows values, KeyValues& kv) {
   if (demean) {
     kv.means = block_means(values);
@@ -157,6 +171,14 @@ KeyValues prepare_keys_and_values(const Plan& plan, const Entry& entry, std::int
     scale_channels(keys, inverse);
   }
   if (recipe.hadamard) rotate_hadamard(keys);
+  std::optional<Feedback> feedback;
+  if (recipe.qk_shaping) {
+    feedback = key_feedback(a, recipe, entry, kv_head, kv.balance);
+    std::vector<double> gram;
+    add_gram(keys, gram);
+    kv.shaping = make_feedback(gram, dim);
+  }
+  const Feedback* shaping = feedback ? &*feedback : nullptr;
   keys = permute(keys, order);
   if (recipe.k_tile_mean) {
     kv.key_means = block_means(keys);
@@ -164,8 +186,8 @@ KeyValues prepare_keys_and_values(const Plan& plan, const Entry& entry, std::int
   }
   const QkOperand operand =
       effective_scores(recipe) == ScoreFormat::kHalf
-          ? quantize_keys_half(keys)
-          : quantize_rows(keys, recipe.qk, recipe.k_scale_rows, recipe.nvfp4_scale);
+          ? quantize_keys_half(keys, shaping)
+          : quantize_rows(keys, recipe.qk, recipe.k_scale_rows, recipe.nvfp4_scale, shaping);
   kv.k_tiles = transposed_tiles(operand.values);
   kv.key_scales = operand.row_scales;
   kv.key_scales.resize(kv.k_tiles.size() / static_cast<std::size_t>(dim), 1.0F);
@@ -177,15 +199,16 @@ QkOperand quantize_queries(const Arguments& a, const Recipe& recipe, const Rows&
                            const KeyValues& kv) {
   // Without keys there is no scale of theirs to go by, and nothing to score.
   const ScoreFormat scores = kv.count() > 0 ? effective_scores(recipe) : ScoreFormat::kFloat;
+  const Feedback* shaping = kv.shaping ? &*kv.shaping : nullptr;
   switch (scores) {
     case ScoreFormat::kWindow:
-      return quantize_rows_windowed(rows, codes_per_score(a), kv.key_scales[0]);
+      return quantize_rows_windowed(rows, codes_per_score(a), kv.key_scales[0], shaping);
     case ScoreFormat::kHalf:
-      return quantize_queries_half(rows, codes_per_score(a), kv.key_scales[0]);
+      return quantize_queries_half(rows, codes_per_score(a), kv.key_scales[0], shaping);
     case ScoreFormat::kFloat:
       break;
   }
-  return quantize_rows(rows, recipe.qk, recipe.q_scale_rows, recipe.nvfp4_scale);
+  return quantize_rows(rows, recipe.qk, recipe.q_scale_rows, recipe.nvfp4_scale, shaping);
 }
 
 Queries prepare_queries(const Plan& plan, const Entry& entry, std::int64_t q_head,

@@ -33,10 +33,11 @@ float rows_abs_max(const Rows& rows, std::int64_t begin, std::int64_t end) {
 }
 
 void quantize_row(const Rows& rows, std::int64_t i, QkFormat format, numerics::QuantScale scale,
-                  QkOperand& out) {
+                  const Feedback* feedback, QkOperand& out) {
   const float* x = rows.row(i);
   float* value = out.values.row(i);
   std::uint8_t* code = out.codes.data() + i * rows.dim;
+  if (feedback != nullptr) return shape_row(x, format, scale.inverse, *feedback, code, value);
   for (std::int64_t c = 0; c < rows.dim; ++c) {
     if (format == QkFormat::kInt8) {
       const std::int8_t q = numerics::int8_quantize(x[c], scale.inverse);
@@ -178,7 +179,8 @@ Rows permute(const Rows& rows, const std::vector<std::int32_t>& order) {
   return result;
 }
 
-QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows, Nvfp4Scale nvfp4_scale) {
+QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows, Nvfp4Scale nvfp4_scale,
+                        const Feedback* feedback) {
   QkOperand out;
   out.row_scales.assign(static_cast<std::size_t>(rows.count), 1.0F);
   if (format == QkFormat::kFloat) {
@@ -199,13 +201,14 @@ QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows, Nvfp4
         format == QkFormat::kInt8 ? numerics::int8_scale(amax) : numerics::e4m3_scale(amax);
     for (std::int64_t i = begin; i < end; ++i) {
       out.row_scales[i] = scale.scale;
-      quantize_row(rows, i, format, scale, out);
+      quantize_row(rows, i, format, scale, feedback, out);
     }
   });
   return out;
 }
 
-QkOperand quantize_rows_windowed(const Rows& rows, float codes_per_score, float k_scale) {
+QkOperand quantize_rows_windowed(const Rows& rows, float codes_per_score, float k_scale,
+                                 const Feedback* feedback) {
   QkOperand out = operand_of(rows);
   const float codes_per_product = numerics::kWindowUnit * std::abs(codes_per_score) * k_scale;
   parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
@@ -214,22 +217,24 @@ QkOperand quantize_rows_windowed(const Rows& rows, float codes_per_score, float 
         codes_per_product * numerics::div_rn(largest, numerics::kInt8Max));
     out.row_scales[i] = multiplier;
     const float inverse = numerics::window_q_inverse(multiplier, codes_per_score, k_scale);
-    quantize_row(rows, i, QkFormat::kInt8, {multiplier, inverse}, out);
+    quantize_row(rows, i, QkFormat::kInt8, {multiplier, inverse}, feedback, out);
   });
   return out;
 }
 
-QkOperand quantize_keys_half(const Rows& rows) {
+QkOperand quantize_keys_half(const Rows& rows, const Feedback* feedback) {
   QkOperand out = operand_of(rows);
   const numerics::QuantScale scale =
       numerics::score_half_key_scale(rows_abs_max(rows, 0, rows.count));
   out.row_scales.assign(static_cast<std::size_t>(rows.count), scale.scale);
-  parallel_for(std::int64_t{0}, rows.count,
-               [&](std::int64_t i) { quantize_row(rows, i, QkFormat::kE4M3, scale, out); });
+  parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
+    quantize_row(rows, i, QkFormat::kE4M3, scale, feedback, out);
+  });
   return out;
 }
 
-QkOperand quantize_queries_half(const Rows& rows, float codes_per_score, float k_scale) {
+QkOperand quantize_queries_half(const Rows& rows, float codes_per_score, float k_scale,
+                                const Feedback* feedback) {
   QkOperand out = operand_of(rows);
   parallel_for(std::int64_t{0}, rows.count, [&](std::int64_t i) {
     const float largest = rows_abs_max(rows, i, i + 1);
@@ -237,7 +242,8 @@ QkOperand quantize_queries_half(const Rows& rows, float codes_per_score, float k
         numerics::score_half_query_factor(largest, std::abs(codes_per_score), k_scale);
     const bool finite = numerics::is_finite(largest) && numerics::is_finite(factor);
     out.row_scales[i] = finite ? 1.0F : numerics::quiet_nan();
-    quantize_row(rows, i, QkFormat::kE4M3, {1.0F, std::copysign(factor, codes_per_score)}, out);
+    const numerics::QuantScale scale{1.0F, std::copysign(factor, codes_per_score)};
+    quantize_row(rows, i, QkFormat::kE4M3, scale, feedback, out);
   });
   return out;
 }

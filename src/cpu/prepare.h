@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpu/load.h"
+#include "cpu/shaping.h"
 #include "vcattn/numerics/row_sample.h"
 #include "vcattn/options.h"
 
@@ -45,21 +46,25 @@ struct QkOperand {
 };
 
 /// Quantizes along d. `scale_rows` consecutive rows share a scale; 0: all of them (INT8, E4M3).
-QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows, Nvfp4Scale nvfp4_scale);
+/// `feedback`, here and below: how rounding errors are shaped; nullptr: every channel to nearest.
+QkOperand quantize_rows(const Rows& rows, QkFormat format, int scale_rows, Nvfp4Scale nvfp4_scale,
+                        const Feedback* feedback = nullptr);
 
 /// Q for ScoreFormat::kWindow: each row's scale is chosen so that 256 units of its INT8 product
 /// with keys of scale `k_scale` are a whole multiplier of numerics/score_window.h, which is kept in
 /// `row_scales` instead of the scale.
 /// @param codes_per_score  code units per unit of q . k; its sign is folded into the codes
-QkOperand quantize_rows_windowed(const Rows& rows, float codes_per_score, float k_scale);
+QkOperand quantize_rows_windowed(const Rows& rows, float codes_per_score, float k_scale,
+                                 const Feedback* feedback = nullptr);
 
 /// K for ScoreFormat::kHalf: E4M3, one scale for all rows (numerics/score_half.h).
-QkOperand quantize_keys_half(const Rows& rows);
+QkOperand quantize_keys_half(const Rows& rows, const Feedback* feedback = nullptr);
 
 /// Q for ScoreFormat::kHalf: E4M3, scaled so that products with keys of scale `k_scale` are in
 /// codes; `row_scales` are 1, or NaN for a row that is not finite.
 /// @param codes_per_score  code units per unit of q . k
-QkOperand quantize_queries_half(const Rows& rows, float codes_per_score, float k_scale);
+QkOperand quantize_queries_half(const Rows& rows, float codes_per_score, float k_scale,
+                                const Feedback* feedback = nullptr);
 
 /// Means of consecutive blocks of 128 rows, rounded to bfloat16: ceil(count / 128) x dim.
 Rows block_means(const Rows& rows);

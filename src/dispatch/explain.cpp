@@ -101,6 +101,9 @@ std::string describe_scores(const Recipe& r) {
     steps.emplace_back("channels of Q and K are balanced by powers of two");
   }
   if (r.hadamard) steps.emplace_back("Q and K are rotated by a Hadamard transform");
+  if (r.qk_shaping) {
+    steps.emplace_back("their rounding errors are shaped to where the other operand is small");
+  }
   if (steps.empty()) return "Q and K are used as they are.";
   return fmt::format("Before the scores, {}.", fmt::join(steps, "; "));
 }

@@ -77,6 +77,15 @@ TEST_P(Captures, KeepsItsPromises) {
   EXPECT_LE(rel_l2("exact"), 3e-6);
 }
 
+TEST_P(Captures, ShapedRoundingOfE4m3ScoresIsAsExactAsSage2) {
+  const double shaped = rel_l2("vc8-shaped");
+  EXPECT_LE(shaped, rel_l2("sage2"));
+  EXPECT_LE(shaped, 0.65 * rel_l2("vc8-fast"));
+  Recipe int8 = recipe("vc8");
+  int8.qk_shaping = true;
+  EXPECT_LT(metrics(int8).rel_l2, rel_l2("vc8"));
+}
+
 TEST_P(Captures, EveryIdeaOfTheRecipeHelps) {
   // Dropping one idea at a time from vc8 must not make it better.
   const double vc8 = rel_l2("vc8");

@@ -96,6 +96,12 @@ const BadCall kBadCalls[] = {
     {"Iterations", [](auto&, auto& r) { r.kmeans_iterations = 0; }, "kmeans_iterations", "0"},
     {"TopCode", [](auto&, auto& r) { r.p_top = 127.0F; }, "p_top", "127"},
     {"MixedProduct", [](auto&, auto& r) { r.v = VFormat::kNvfp4; }, "recipe.v", "nvfp4"},
+    {"ShapedNvfp4",
+     [](auto&, auto& r) {
+       r = recipe("vc4");
+       r.qk_shaping = true;
+     },
+     "recipe.qk_shaping", "int8, e4m3"},
     {"WindowPerToken", [](auto&, auto& r) { r.k_scale_rows = 1; }, "recipe.scores", "1 and 0"},
     {"HalfPerBlock",
      [](auto&, auto& r) {
