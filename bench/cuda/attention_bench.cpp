@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
         throw std::runtime_error("unknown argument " + arg);
       }
     }
-    if (recipes.empty()) recipes = {"vc8", "vc8-fast"};
+    if (recipes.empty()) recipes = {"vc8", "vc8-fast", "vc8-shaped"};
     nlohmann::json results = nlohmann::json::array();
     for (const Shape& shape : shapes) {
       for (const std::string& name : recipes) {

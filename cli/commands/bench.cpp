@@ -25,7 +25,7 @@ constexpr std::int64_t kCpuHeads = 2;
 
 constexpr std::int64_t kCpuTokens = 2048;
 const std::vector<std::string> kCpuRecipes{"exact", "fp8", "sage2", "vc8", "sage3", "vc4"};
-const std::vector<std::string> kGpuRecipes{"vc8", "vc8-fast"};
+const std::vector<std::string> kGpuRecipes{"vc8", "vc8-fast", "vc8-shaped"};
 
 struct BenchFlags {
   std::vector<std::string> recipes;

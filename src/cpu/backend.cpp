@@ -125,7 +125,8 @@ Feedback key_feedback(const Arguments& a, const Recipe& recipe, const Entry& ent
     Rows rows = load_rows(a.q, entry.batch, h, query_tokens(entry), a.q_rope, dim);
     if (recipe.qk_balance) scale_channels(rows, balance);
     if (recipe.hadamard) rotate_hadamard(rows);
-    add_gram(rows, gram);
+    const int count = static_cast<int>(rows.count);
+    add_gram(rows, numerics::gram_sample(count, recipe.qk_sample), gram);
   }
   return make_feedback(gram, dim);
 }
@@ -175,7 +176,8 @@ KeyValues prepare_keys_and_values(const Plan& plan, const Entry& entry, std::int
   if (recipe.qk_shaping) {
     feedback = key_feedback(a, recipe, entry, kv_head, kv.balance);
     std::vector<double> gram;
-    add_gram(keys, gram);
+    const int count = static_cast<int>(keys.count);
+    add_gram(keys, numerics::gram_sample(count, recipe.qk_sample), gram);
     kv.shaping = make_feedback(gram, dim);
   }
   const Feedback* shaping = feedback ? &*feedback : nullptr;

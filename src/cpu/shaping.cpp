@@ -34,12 +34,11 @@ void eliminate(std::vector<float>& a, std::int64_t dim) {
 
 }  // namespace
 
-void add_gram(const Rows& rows, std::vector<double>& gram) {
+void add_gram(const Rows& rows, const numerics::RowSample& sample, std::vector<double>& gram) {
   const std::int64_t dim = rows.dim;
   gram.resize(static_cast<std::size_t>(dim * dim), 0.0);
-  const std::int64_t stride = numerics::shaping_stride(static_cast<std::int32_t>(rows.count));
-  for (std::int64_t s = 0; s < rows.count; s += stride) {
-    const float* x = rows.row(s);
+  for (int s = 0; s < sample.count; ++s) {
+    const float* x = rows.row(sample.row(s));
     for (std::int64_t i = 0; i < dim; ++i) {
       const double xi = x[i];
       for (std::int64_t j = 0; j < dim; ++j) gram[i * dim + j] += xi * x[j];
@@ -81,9 +80,8 @@ void shape_row(const float* x, QkFormat format, float inverse, const Feedback& f
     const std::int8_t* factors = feedback.factors.data() + c * dim;
     std::int32_t sum = 0;
     for (std::int64_t i = 0; i < dim; ++i) sum += errors[i] * factors[i];
-    const float t =
-        numerics::shaping_target(numerics::mul_rn(x[c], inverse), static_cast<float>(sum),
-                                 feedback.scales[c], unit);
+    const float t = numerics::shaping_target(numerics::mul_rn(x[c], inverse),
+                                             static_cast<float>(sum), feedback.scales[c], unit);
     if (int8) {
       const std::int8_t code = numerics::int8_quantize(t, 1.0F);
       codes[c] = static_cast<std::uint8_t>(code);

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "cpu/load.h"
-#include "vcattn/numerics/quantizer.h"
+#include "vcattn/numerics/row_sample.h"
 #include "vcattn/options.h"
 
 namespace vcattn::cpu {
 
-/// Adds x x^T of a sample of the rows to `gram`, dim x dim.
-void add_gram(const Rows& rows, std::vector<double>& gram);
+/// Adds x x^T of the sampled rows to `gram`, dim x dim.
+void add_gram(const Rows& rows, const numerics::RowSample& sample, std::vector<double>& gram);
 
 /// What the rounding error of channel i adds to channel c < i that is rounded after it:
 /// factors[c * dim + i] * scales[c]; zero for other i.

@@ -150,7 +150,8 @@ struct DenseCall {
   std::size_t number;
 
   const prepare::Shape shape = prepare::shape_of(a);
-  const prepare::Workspace workspace = prepare::plan_workspace(shape, a.lse.has_value());
+  const prepare::Workspace workspace =
+      prepare::plan_workspace(shape, a.lse.has_value(), recipe.qk_shaping);
   const bool groups = recipe.v_smooth == VSmooth::kClustered && a.k.tokens() > 0;
   const CallMemory memory{workspace.bytes, smoothing, number, groups};
 

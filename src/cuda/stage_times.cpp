@@ -98,7 +98,8 @@ StageTimes time_stages(const Plan& plan, const Backend& backend, int repeats) {
   StageTimes times;
 
   const prepare::Shape shape = prepare::shape_of(a);
-  const prepare::Workspace workspace = prepare::plan_workspace(shape, a.lse.has_value());
+  const prepare::Workspace workspace =
+      prepare::plan_workspace(shape, a.lse.has_value(), recipe.qk_shaping);
   times.workspace_bytes = workspace.bytes;
   {
     const DeviceMemory memory(workspace.bytes, kWhere);

@@ -133,6 +133,13 @@ int32_t add_min_s32_relu(int32_t a, int32_t b, int32_t c) {
 }
 int32_t max_s32(int32_t a, int32_t b) { return std::max(a, b); }
 int32_t min_s32(int32_t a, int32_t b) { return std::min(a, b); }
+int32_t dot4_s8(uint32_t a, uint32_t b, int32_t c) {
+  for (int i = 0; i < 4; ++i) {
+    const auto x = static_cast<int8_t>(a >> 8 * i), y = static_cast<int8_t>(b >> 8 * i);
+    c = wrapping_add(c, x * y);
+  }
+  return c;
+}
 uint32_t count_bits(uint32_t a) { return static_cast<uint32_t>(std::popcount(a)); }
 uint32_t leading_zeros(uint32_t a) { return static_cast<uint32_t>(std::countl_zero(a)); }
 

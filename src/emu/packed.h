@@ -26,6 +26,7 @@ int32_t add_max_s32_relu(int32_t a, int32_t b, int32_t c);
 int32_t add_min_s32_relu(int32_t a, int32_t b, int32_t c);
 int32_t max_s32(int32_t a, int32_t b);
 int32_t min_s32(int32_t a, int32_t b);
+int32_t dot4_s8(uint32_t a, uint32_t b, int32_t c);
 uint32_t count_bits(uint32_t a);
 uint32_t leading_zeros(uint32_t a);
 

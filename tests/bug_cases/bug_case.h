@@ -31,11 +31,11 @@ void need_host(const char* elsewhere);
 bool register_cases(const char* suite, const std::vector<BugCase>& cases);
 
 /// Recipes by what a row is about.
-inline const std::vector<std::string> kVc8{"vc8", "vc8-paper", "vc8-exp", "vc8-fast"};
+inline const std::vector<std::string> kVc8{"vc8", "vc8-paper", "vc8-exp", "vc8-fast", "vc8-shaped"};
 /// Every recipe of 8 bits, the published ones of others included.
-inline const std::vector<std::string> kAll8{"vc8",      "vc8-paper", "vc8-exp",
-                                            "vc8-fast", "sage2",     "fp8"};
-inline const std::vector<std::string> kAll{"vc8",   "vc8-paper", "vc8-exp", "vc8-fast", "vc4",
-                                           "sage2", "sage3",     "fp8",     "exact"};
+inline const std::vector<std::string> kAll8{"vc8",        "vc8-paper", "vc8-exp", "vc8-fast",
+                                            "vc8-shaped", "sage2",     "fp8"};
+inline const std::vector<std::string> kAll{"vc8", "vc8-paper", "vc8-exp", "vc8-fast", "vc8-shaped",
+                                           "vc4", "sage2",     "sage3",   "fp8",      "exact"};
 
 }  // namespace vcattn::test

@@ -185,7 +185,7 @@ void empty_shard(const Recipe& recipe) {
 }
 
 /// Without fp8, which does not smooth K: its scores lose what the mean adds to them.
-const std::vector<std::string> kSmoothed{"vc8", "vc8-paper", "vc8-exp", "vc8-fast",
+const std::vector<std::string> kSmoothed{"vc8", "vc8-paper", "vc8-exp", "vc8-fast", "vc8-shaped",
                                          "vc4", "sage2",     "sage3",   "exact"};
 
 const bool kRegistered = register_cases("Distributed", {

@@ -340,12 +340,12 @@ const bool kRegistered = register_cases(
         {"NAN-12",
          {"vc8", "vc8-paper", "vc8-exp", "vc4", "sage2", "sage3", "fp8", "exact"},
          heavy_tails_stay_finite},
-        {"NAN-12_gap", {"vc8-fast"}, heavy_tails_overflow_in_half},
+        {"NAN-12_gap", {"vc8-fast", "vc8-shaped"}, heavy_tails_overflow_in_half},
         {"NAN-13", {"vc8-paper"}, [](const Recipe& r) { EXPECT_LE(massive_token(r), 0.15); }},
         // One scale for the keys of a head: beside the massive one all others round to INT8 zero,
         // or to E4M3 subnormals.
         {"NAN-13_gap",
-         {"vc8", "vc8-exp", "vc8-fast"},
+         {"vc8", "vc8-exp", "vc8-fast", "vc8-shaped"},
          [](const Recipe& r) {
            const double error = massive_token(r);
            EXPECT_LE(error, 1.0);
@@ -356,7 +356,7 @@ const bool kRegistered = register_cases(
            expect_class_at_every_key_count({.q_heads = 16, .kv_heads = 1, .keys = 600}, r);
          }},
         {"NAN-16",
-         {"vc8", "vc8-paper", "vc8-exp", "vc8-fast", "vc4", "sage2", "fp8", "exact"},
+         {"vc8", "vc8-paper", "vc8-exp", "vc8-fast", "vc8-shaped", "vc4", "sage2", "fp8", "exact"},
          zero_scale},
         {"NAN-17", {"exact", "vc8", "vc8-fast"}, merged_parts},
     });

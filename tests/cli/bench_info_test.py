@@ -51,7 +51,7 @@ class Info(CliTest):
         self.assertTrue(cpu[0]["available"] and cpu[0]["kernels"] and cpu[0]["status"])
         names = [r["name"] for r in document["recipes"]]
         for recipe in ("exact", "fp8", "sage2", "sage3", "vc8", "vc8-paper", "vc8-exp", "vc8-fast",
-                       "vc4"):
+                       "vc8-shaped", "vc4"):
             self.assertIn(recipe, names)
         for recipe in document["recipes"]:
             self.assertTrue(recipe["summary"])

@@ -12,7 +12,7 @@ class Gpu(CliTest):
         results = document["results"]
         self.assertEqual([(r["case"], r["recipe"]) for r in results],
                          [(case, recipe) for case in ("hunyuanvideo-1.5", "gqa")
-                          for recipe in ("vc8", "vc8-fast")])
+                          for recipe in ("vc8", "vc8-fast", "vc8-shaped")])
         for r in results:
             self.assert_result(r)
             self.assertEqual(r["backend"], "cuda")

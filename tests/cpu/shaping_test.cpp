@@ -71,7 +71,8 @@ Matrix gram_of(const Rows& rows) {
 Matrix regressions(Matrix gram, std::int64_t dim) {
   double trace = 0.0;
   for (std::int64_t c = 0; c < dim; ++c) trace += gram[c * dim + c];
-  for (std::int64_t c = 0; c < dim; ++c) gram[c * dim + c] += 0.01 * trace / static_cast<double>(dim);
+  for (std::int64_t c = 0; c < dim; ++c)
+    gram[c * dim + c] += 0.01 * trace / static_cast<double>(dim);
   Matrix factors(gram.size(), 0.0);
   for (std::int64_t i = 1; i < dim; ++i) {
     Matrix head(static_cast<std::size_t>(i * i));
@@ -102,7 +103,8 @@ Rows shaped_in_float64(const Rows& rows, const Matrix& factors, const Round& rou
 }
 
 /// Root mean square of q . (k - k') over all pairs, from the Gram matrix of Q.
-double score_error(const Rows& keys, const Rows& rounded, const Matrix& gram, std::int64_t queries) {
+double score_error(const Rows& keys, const Rows& rounded, const Matrix& gram,
+                   std::int64_t queries) {
   double total = 0.0;
   for (std::int64_t s = 0; s < keys.count; ++s) {
     std::vector<double> d(static_cast<std::size_t>(keys.dim));
@@ -129,9 +131,8 @@ const Format kFormats[] = {{"Int8", QkFormat::kInt8, 127.0F}, {"E4m3", QkFormat:
 class ShapingFormats : public testing::TestWithParam<Format> {
  protected:
   static float round(float t) {
-    return GetParam().format == QkFormat::kInt8
-               ? std::clamp(std::nearbyint(t), -127.0F, 127.0F)
-               : numerics::e4m3_round(t);
+    return GetParam().format == QkFormat::kInt8 ? std::clamp(std::nearbyint(t), -127.0F, 127.0F)
+                                                : numerics::e4m3_round(t);
   }
   /// Rows in code units, rounded by the library.
   static Rows shape(const Rows& rows, const Feedback& feedback) {
@@ -184,17 +185,22 @@ TEST(Shaping, FactorsAreRegressions) {
   }
 }
 
-TEST(Shaping, GramIsOfEveryStrideThRow) {
-  EXPECT_EQ(numerics::shaping_stride(0), 1);
-  EXPECT_EQ(numerics::shaping_stride(4095), 1);
-  EXPECT_EQ(numerics::shaping_stride(4096), 2);
-  EXPECT_EQ(numerics::shaping_stride(1 << 30), 16);
-  Rows rows(4097, 64);
-  for (std::int64_t s = 0; s < rows.count; ++s) rows.row(s)[s % 2] = 1.0F;
+TEST(Shaping, GramIsOfTheSample) {
+  // Row s has s in channel s mod 2: of 5,000 rows one of two is taken, s / 2 of each pair known.
+  Rows rows(5000, 64);
+  for (std::int64_t s = 0; s < rows.count; ++s) rows.row(s)[s % 2] = static_cast<float>(s);
+  const auto sample = numerics::gram_sample(5000, true);
+  ASSERT_EQ(sample.count, 2500);
   Matrix gram;
-  add_gram(rows, gram);
-  EXPECT_EQ(gram[0], 2049.0);
-  EXPECT_EQ(std::accumulate(gram.begin(), gram.end(), 0.0), 2049.0);
+  add_gram(rows, sample, gram);
+  double even = 0.0, odd = 0.0;
+  for (int i = 0; i < 2500; ++i) {
+    const double s = sample.row(i);
+    (sample.row(i) % 2 == 0 ? even : odd) += s * s;
+  }
+  EXPECT_EQ(gram[0], even);
+  EXPECT_EQ(gram[65], odd);
+  EXPECT_EQ(std::accumulate(gram.begin(), gram.end(), 0.0), even + odd);
 }
 
 /// Codes of nearest rounding from a Gram matrix that gives nothing to go by.

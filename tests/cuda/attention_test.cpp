@@ -54,7 +54,7 @@ TEST_P(DeviceShapes, MatchFloat64AndTheCpuBackend) {
   const DeviceOptions options{.key_lengths = test.key_lengths};
   host.key_lengths = test.key_lengths.empty() ? nullptr : test.key_lengths.data();
   const Reference reference = referee(host);
-  for (const char* name : {"vc8", "vc8-fast", "vc8-exp"}) {
+  for (const char* name : {"vc8", "vc8-fast", "vc8-shaped", "vc8-exp"}) {
     SCOPED_TRACE(name);
     const Recipe recipe = device_recipe(name);
     const Outcome gpu = run_on_device(host, recipe, options);
@@ -83,7 +83,7 @@ TEST(CudaAttention, FiniteValuesStayFiniteInFloat16) {
   for (const std::int64_t dim : {128, 72}) {
     const Inputs inputs(
         {.queries = 70, .keys = 300, .dim = dim, .dtype = DType::kF16, .v = constant(65504.0F)});
-    for (const char* name : {"vc8", "vc8-fast"}) {
+    for (const char* name : {"vc8", "vc8-fast", "vc8-shaped"}) {
       const Outcome gpu = run_on_device(inputs.arguments(), device_recipe(name));
       for (std::int64_t s = 0; s < 70; ++s) {
         for (std::int64_t c = 0; c < dim; ++c) {
@@ -103,7 +103,7 @@ TEST(CudaAttention, SharpHeads) {
         test::Setup{.queries = 200, .keys = 1500, .q = affine(normal(1), deviation)});
     const Arguments host = inputs.arguments();
     const Reference reference = referee(host);
-    for (const char* name : {"vc8", "vc8-fast", "vc8-exp"}) {
+    for (const char* name : {"vc8", "vc8-fast", "vc8-shaped", "vc8-exp"}) {
       Recipe recipe = device_recipe(name);
       // At some of these deviations every channel's balance is a coin toss between two powers of
       // two, which the GPU takes from a sample of the rows.
@@ -178,7 +178,7 @@ TEST(CudaAttention, NonFiniteInputsShow) {
     const Values clean = normal(seed);
     return [=](const Index& at) { return at.s == token && at.d == 5 ? value : clean(at); };
   };
-  for (const char* name : {"vc8", "vc8-fast"}) {
+  for (const char* name : {"vc8", "vc8-fast", "vc8-shaped"}) {
     SCOPED_TRACE(name);
     const Recipe recipe = device_recipe(name);
     const Inputs query(test::Setup{.queries = 100, .keys = 300, .q = poisoned(1, 7, kNan)});

@@ -23,7 +23,7 @@ TEST(CudaExtremes, OneHotRowsKeepTheirKey) {
     return at.s == kWinner ? 8.0F * along(at) : 0.02F * normal(2)(at);
   };
   const Inputs inputs({.queries = 200, .keys = 300, .dtype = DType::kF32, .q = queries, .k = keys});
-  for (const char* name : {"vc8", "vc8-fast"}) {
+  for (const char* name : {"vc8", "vc8-fast", "vc8-shaped"}) {
     const Outcome gpu = run_on_device(inputs.arguments(), device_recipe(name));
     for (std::int64_t s = 0; s < 200; ++s) {
       const float value = inputs.v.get(0, 0, kWinner, 3);

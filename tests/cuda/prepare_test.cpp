@@ -12,7 +12,9 @@
 #include "core/validate.h"
 #include "cpu/attend.h"
 #include "cpu/prepare.h"
+#include "cpu/shaping.h"
 #include "cuda/device_call.h"
+#include "cuda/prepare/feedback.h"
 #include "cuda/rope_tables.h"
 #include "cuda/sm90/layout.h"
 
@@ -73,7 +75,7 @@ struct DeviceTables {
 
 /// Everything preparation wrote, on the host.
 struct Prepared {
-  Prepared(const Inputs& inputs, const Case& test, bool int8_scores = true)
+  Prepared(const Inputs& inputs, const Case& test, bool int8_scores = true, bool shaping = false)
       : call(inputs.arguments()),
         q_tables(call.q.tokens(), test.pairs, 0.0),
         k_tables(call.k.tokens(), test.pairs, 0.5),
@@ -100,11 +102,12 @@ struct Prepared {
       call.k_rope = on_device(k_tables.rope(*test.rope), device_k_tables);
     }
     shape = prepare::shape_of(call);
-    workspace = prepare::plan_workspace(shape, false);
+    workspace = prepare::plan_workspace(shape, false, shaping);
     bytes.assign(workspace.bytes, std::byte{0xFF});
     const DeviceBytes base(bytes.data(), bytes.size());
     prepare::Options options;
     options.int8_scores = int8_scores;
+    options.shaping = shaping;
     options.score_scale = effective_scale(call);
     options.order =
         test.reversed ? reinterpret_cast<const std::int32_t*>(device_order.data()) : nullptr;
@@ -181,12 +184,49 @@ std::vector<double> query_energy(const Prepared& p, std::int64_t b, std::int64_t
   return energy;
 }
 
+/// The feedback of operand 0 (K) or 1 (Q) of a KV head, as the CPU has it.
+template <int kDim>
+cpu::Feedback feedback_of(const Prepared& p, int operand, std::int64_t head) {
+  using Image = prepare::Feedback<kDim>;
+  const std::int64_t heads = p.shape.batch * p.shape.kv_heads;
+  const Image& image = p.at<Image>(p.workspace.feedback)[operand * heads + head];
+  cpu::Feedback feedback{kDim, std::vector<std::int8_t>(kDim * kDim, 0), {}};
+  for (int c = 0; c < kDim; ++c) {
+    feedback.scales.push_back(image.scale[c]);
+    for (int i = c / 4 * 4; i < kDim; ++i) {
+      const std::uint32_t word = image.factor[Image::at(c / 4, i / 4)][c % 4];
+      feedback.factors[c * kDim + i] = static_cast<std::int8_t>(word >> (8 * (i % 4)) & 0xFF);
+    }
+  }
+  return feedback;
+}
+
+cpu::Feedback feedback_of(const Prepared& p, int operand, std::int64_t head) {
+  return p.shape.dim == 128 ? feedback_of<128>(p, operand, head)
+                            : feedback_of<64>(p, operand, head);
+}
+
+/// Factors of the GPU against those of the CPU from the same rows: the GPU's Gram matrix is of rows
+/// rounded to bfloat16, so that an element is off by up to 2^-8 of its channels', at random, and
+/// factors by some 0.01.
+void expect_near(const cpu::Feedback& gpu, const cpu::Feedback& cpu) {
+  for (std::int64_t c = 0; c < cpu.dim; ++c) {
+    const double scale = cpu.scales[c];
+    ASSERT_NEAR(127.0 * gpu.scales[c], 127.0 * scale, 0.01 + 0.05 * 127.0 * scale) << c;
+    for (std::int64_t i = 0; i < cpu.dim; ++i) {
+      ASSERT_NEAR(gpu.factors[c * cpu.dim + i] * double{gpu.scales[c]},
+                  cpu.factors[c * cpu.dim + i] * scale, i > c ? 0.01 + 6.0 * scale : 0.0)
+          << c << " " << i;
+    }
+  }
+}
+
 class DevicePreparation : public testing::TestWithParam<Case> {};
 
 /// Stages from the mean key to the codes of Q and K, for INT8 or for E4M3 scores.
-void expect_codes_and_scales_of_the_cpu(const Case& test, bool int8_scores) {
+void expect_codes_and_scales_of_the_cpu(const Case& test, bool int8_scores, bool shaping = false) {
   const Inputs inputs(test.setup);
-  const Prepared p(inputs, test, int8_scores);
+  const Prepared p(inputs, test, int8_scores, shaping);
   const int dim = p.shape.dim;
   const float unit = cpu::codes_per_score(p.call);
   for (std::int64_t head = 0; head < p.shape.batch * p.shape.kv_heads; ++head) {
@@ -208,10 +248,27 @@ void expect_codes_and_scales_of_the_cpu(const Case& test, bool int8_scores) {
     for (int c = 0; c < dim; ++c) ASSERT_EQ(balance[c] * inverse[c], 1.0F);
     cpu::scale_channels(keys, inverse);
     cpu::rotate_hadamard(keys);
+    cpu::Feedback k_feedback, q_feedback;
+    if (shaping) {
+      k_feedback = feedback_of(p, 0, head);
+      q_feedback = feedback_of(p, 1, head);
+      std::vector<double> q_gram, k_gram;
+      for (int g = 0; g < p.shape.group(); ++g) {
+        cpu::Rows rows = load(p, p.call.q, b, h * p.shape.group() + g, p.call.q_rope);
+        cpu::scale_channels(rows, balance);
+        cpu::rotate_hadamard(rows);
+        cpu::add_gram(rows, numerics::gram_sample(p.shape.sq, true), q_gram);
+      }
+      cpu::add_gram(keys, numerics::gram_sample(p.shape.skv, true), k_gram);
+      expect_near(k_feedback, cpu::make_feedback(q_gram, dim));
+      expect_near(q_feedback, cpu::make_feedback(k_gram, dim));
+    }
+    const cpu::Feedback* shape_k = shaping ? &k_feedback : nullptr;
+    const cpu::Feedback* shape_q = shaping ? &q_feedback : nullptr;
     keys = cpu::permute(keys, p.order);
-    const cpu::QkOperand k = int8_scores
-                                 ? cpu::quantize_rows(keys, QkFormat::kInt8, 0, Nvfp4Scale::kSix)
-                                 : cpu::quantize_keys_half(keys);
+    const cpu::QkOperand k =
+        int8_scores ? cpu::quantize_rows(keys, QkFormat::kInt8, 0, Nvfp4Scale::kSix, shape_k)
+                    : cpu::quantize_keys_half(keys, shape_k);
     expect_codes(k, p.at<std::uint8_t>(p.workspace.k) + head * p.shape.k_tiles * 128 * dim, dim);
 
     // Q of every query head of the group: equal codes and multipliers.
@@ -220,9 +277,9 @@ void expect_codes_and_scales_of_the_cpu(const Case& test, bool int8_scores) {
       cpu::Rows rows = load(p, p.call.q, b, h * p.shape.group() + g, p.call.q_rope);
       cpu::scale_channels(rows, balance);
       cpu::rotate_hadamard(rows);
-      const cpu::QkOperand q = int8_scores
-                                   ? cpu::quantize_rows_windowed(rows, unit, k.row_scales[0])
-                                   : cpu::quantize_queries_half(rows, unit, k.row_scales[0]);
+      const cpu::QkOperand q =
+          int8_scores ? cpu::quantize_rows_windowed(rows, unit, k.row_scales[0], shape_q)
+                      : cpu::quantize_queries_half(rows, unit, k.row_scales[0], shape_q);
       const std::int64_t first = q_head * p.shape.q_tiles * 128;
       expect_codes(q, p.at<std::uint8_t>(p.workspace.q) + first * dim, dim);
       for (std::int64_t i = 0; i < rows.count; ++i) {
@@ -240,6 +297,14 @@ TEST_P(DevicePreparation, Int8CodesAndScalesAreTheCpus) {
 TEST_P(DevicePreparation, E4m3CodesAreTheCpus) {
   VCATTN_NEEDS_HOPPER();
   expect_codes_and_scales_of_the_cpu(GetParam(), false);
+}
+
+TEST_P(DevicePreparation, ShapedCodesAreTheCpus) {
+  VCATTN_NEEDS_HOPPER();
+  for (const bool int8_scores : {true, false}) {
+    SCOPED_TRACE(int8_scores ? "INT8" : "E4M3");
+    expect_codes_and_scales_of_the_cpu(GetParam(), int8_scores, true);
+  }
 }
 
 TEST_P(DevicePreparation, ValuesAndMeansAreTheCpus) {

@@ -55,7 +55,7 @@ TEST_P(DeviceRope, MatchesFloat64AndTheCpuBackend) {
   host.key_lengths = test.key_lengths.empty() ? nullptr : test.key_lengths.data();
   const Reference reference = referee(host);
   const DeviceOptions options{.key_lengths = test.key_lengths};
-  for (const char* name : {"vc8", "vc8-fast"}) {
+  for (const char* name : {"vc8", "vc8-fast", "vc8-shaped"}) {
     SCOPED_TRACE(name);
     Recipe recipe = test.clustered ? vcattn::recipe(name) : device_recipe(name);
     recipe.keys_per_cluster = 64;

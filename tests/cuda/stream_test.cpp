@@ -130,7 +130,7 @@ class Graph {
 /// INT-12 and PRF-08: a captured call, replayed on these and on other values.
 TEST(CudaStreams, GraphsReplayBitForBit) {
   VCATTN_NEEDS_HOPPER();
-  for (const char* name : {"vc8", "vc8-fast"}) {
+  for (const char* name : {"vc8", "vc8-fast", "vc8-shaped"}) {
     SCOPED_TRACE(name);
     const Inputs first = inputs_of(1), second = inputs_of(11);
     const Stream stream;
@@ -291,7 +291,7 @@ std::uint64_t pool_high_water(bool reset) {
 TEST(CudaStreams, WorkspaceComesFromTheCallersAllocator) {
   VCATTN_NEEDS_HOPPER();
   const Inputs inputs = inputs_of(1);
-  for (const char* name : {"vc8", "vc8-fast", "vc8:sequence"}) {
+  for (const char* name : {"vc8", "vc8-fast", "vc8-shaped", "vc8:sequence"}) {
     SCOPED_TRACE(name);
     Recipe r = recipe(std::string(name).substr(0, std::string(name).find(':')));
     if (std::string(name).find(':') != std::string::npos) r.v_smooth = VSmooth::kSequence;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -51,7 +52,7 @@ TEST(CudaVSmooth, MatchesTheCpuBackend) {
     host.key_lengths = shape.key_lengths.empty() ? nullptr : shape.key_lengths.data();
     const Reference reference = referee(host);
     const DeviceOptions options{.key_lengths = shape.key_lengths};
-    for (const char* name : {"vc8", "vc8-fast"}) {
+    for (const char* name : {"vc8", "vc8-fast", "vc8-shaped"}) {
       SCOPED_TRACE(testing::Message() << shape.name << " " << name);
       Recipe r = recipe(name);
       r.keys_per_cluster = 64;
@@ -226,13 +227,15 @@ TEST(CudaVSmooth, CapturesMatchTheCpuBackend) {
     host.q.stride[2] *= host.q.shape[2] / kQueries;
     host.q.shape[2] = kQueries;
     const Reference reference = referee(host);
-    for (const char* name : {"vc8", "vc8-fast"}) {
+    for (const char* name : {"vc8", "vc8-fast", "vc8-shaped"}) {
       const DeviceOptions options{.layout = {.dtype = DType::kF32}};
       const Metrics gpu = compare(run_on_device(host, recipe(name), options), reference);
       const Metrics cpu = compare(run_on_host(host, recipe(name), options), reference);
       const Metrics sequence =
           compare(run_on_device(host, device_recipe(name), options), reference);
-      EXPECT_LE(gpu.rel_l2, cpu.rel_l2 * 1.05) << file << " " << name;
+      // Sums of four tiles have 14 bits in the tensor core with E4M3 scores, not on the CPU.
+      const double core = recipe(name).qk == QkFormat::kE4M3 ? 0.003 : 0.0;
+      EXPECT_LE(gpu.rel_l2, std::hypot(cpu.rel_l2 * 1.02, core)) << file << " " << name;
       EXPECT_GE(gpu.rel_l2, cpu.rel_l2 * 0.95) << file << " " << name;
       std::printf("  %s %-9s gpu %.5f cpu %.5f, gpu in sequence %.5f\n", file, name, gpu.rel_l2,
                   cpu.rel_l2, sequence.rel_l2);

@@ -67,6 +67,8 @@ TEST(Packed, ThirtyTwoBitWrapsAndClamps) {
   EXPECT_EQ(ptx::add_max_s32_relu(kMax, 1, -3), 0);
   EXPECT_EQ(ptx::add_min_s32_relu(5, 6, 9), 9);
   EXPECT_EQ(ptx::add_min_s32_relu(-5, -6, 9), 0);
+  EXPECT_EQ(ptx::dot4_s8(0x80FF7F01u, 0x7F028003u, 5), -128 * 127 - 2 - 127 * 128 + 3 + 5);
+  EXPECT_EQ(ptx::dot4_s8(0x7Fu, 2u, kMax), kMin + 253);
   EXPECT_EQ(ptx::count_bits(0xF0F00001u), 9u);
   EXPECT_EQ(ptx::leading_zeros(0), 32u);
   EXPECT_EQ(ptx::leading_zeros(1), 31u);

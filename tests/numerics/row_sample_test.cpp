@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace vcattn::numerics {
@@ -29,6 +30,20 @@ TEST(RowSample, ManyRowsGiveOneOfEachSixteen) {
     ASSERT_EQ(sample.row(sample.count - 1) / 16, sample.count - 1);
     ASSERT_LT(sample.row(sample.count - 1), rows);
   }
+}
+
+TEST(RowSample, GramMatricesHaveTwoThousandRowsOrAll) {
+  const std::pair<int, int> cases[] = {{0, 0},     {2048, 0},  {4095, 0},  {4096, 1},
+                                       {16383, 2}, {32760, 3}, {32768, 4}, {2147483391, 4}};
+  for (const auto& [rows, shift] : cases) {
+    const RowSample sample = gram_sample(rows, true);
+    ASSERT_EQ(sample.shift, shift) << rows;
+    ASSERT_EQ(sample.count, rows >> shift);
+    for (int i = 0; i < std::min(sample.count, 100000); ++i) {
+      ASSERT_EQ(sample.row(i) >> shift, i);
+    }
+  }
+  EXPECT_EQ(gram_sample(100000, false).shift, 0);
 }
 
 // A line of a video is a period of its tokens: each of its columns must be met about equally often,

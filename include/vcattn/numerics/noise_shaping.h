@@ -50,11 +50,4 @@ VCATTN_HD std::int8_t shaping_error(float t, float z, float units) {
   return int8_quantize(sub_rn(t, z), units);
 }
 
-// Every how many tokens one is taken for H: all of few, so that 2,048 rows stand behind 128
-// channels.
-VCATTN_HD std::int32_t shaping_stride(std::int32_t tokens) {
-  const std::int32_t stride = tokens / 2048;
-  return stride < 1 ? 1 : stride > 16 ? 16 : stride;
-}
-
 }  // namespace vcattn::numerics

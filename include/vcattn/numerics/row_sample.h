@@ -9,25 +9,35 @@
 
 namespace vcattn::numerics {
 
-constexpr int kSampleGroup = 16;        // one row of so many is taken,
+constexpr int kSampleShift = 4;         // one row of 16 is taken,
 constexpr int kSampledFromRows = 8192;  // if there are at least so many
+constexpr int kGramRows = 2048;         // that a Gram matrix of 128 channels wants
 
-// The rows row(0), ..., row(count - 1) of a tensor, ascending.
+// The rows row(0), ..., row(count - 1) of a tensor, ascending: one of each 2^shift.
 struct RowSample {
   int count;
-  bool is_part;
+  int shift;
 
   // Within each group the place follows multiples of the golden ratio, so that no period of the
   // rows (a line or a frame of a video) meets one of the sample.
   VCATTN_HD int row(int i) const {
-    if (!is_part) return i;
-    return kSampleGroup * i + static_cast<int>(static_cast<std::uint32_t>(i) * 0x9E3779B9u >> 28);
+    if (shift == 0) return i;
+    const std::uint32_t place = static_cast<std::uint32_t>(i) * 0x9E3779B9u >> (32 - shift);
+    return (i << shift) + static_cast<int>(place);
   }
 };
 
+// For means and energies.
 VCATTN_HD RowSample row_sample(int rows, bool sampling) {
-  const bool is_part = sampling && rows >= kSampledFromRows;
-  return {is_part ? rows / kSampleGroup : rows, is_part};
+  const int shift = sampling && rows >= kSampledFromRows ? kSampleShift : 0;
+  return {rows >> shift, shift};
+}
+
+// For Gram matrices: one of up to 16, as long as kGramRows are left.
+VCATTN_HD RowSample gram_sample(int rows, bool sampling) {
+  int shift = sampling ? kSampleShift : 0;
+  while (shift > 0 && rows >> shift < kGramRows) --shift;
+  return {rows >> shift, shift};
 }
 
 }  // namespace vcattn::numerics

@@ -4,13 +4,15 @@
 #include "core/validate.h"
 #include "cuda/host/launch.cuh"
 #include "cuda/prepare/prepare.h"
-#include "cuda/prepare/scores.cuh"
+#include "cuda/prepare/shaping.cuh"
 #include "cuda/prepare/statistics.cuh"
 #include "cuda/prepare/values.cuh"
 #include "cuda/sm90/layout.h"
 
 namespace vcattn::cuda::prepare {
 namespace {
+
+constexpr int kGramShares = GramKernel<128, Converted>::kShares;
 
 int divide_up(std::int64_t a, int b) { return static_cast<int>((a + b - 1) / b); }
 
@@ -108,7 +110,29 @@ struct Pass {
         stream, "channel statistics");
   }
 
-  template <class Format>
+  /// Feedback for the rounding of K, from Q, and of Q, from K.
+  void feedback() const {
+    const auto* shift = at<float>(base, w.shift);
+    gram(q, nullptr, at<float>(base, w.balance), nullptr, shape.group(), 0, "query products");
+    gram(k, a.key_lengths, at<float>(base, w.inverse_balance), shift, 1, 1, "key products");
+    launch<FeedbackKernel<kDim, kGramShares>>(
+        dim3(static_cast<unsigned>(2 * kv_heads())),
+        {at<float>(base, w.grams), at<Feedback<kDim>>(base, w.feedback)}, stream, "feedback");
+  }
+
+  void gram(const Input& in, const std::int32_t* lengths, const float* factor, const float* shift,
+            int group, int operand, const char* what) const {
+    dispatch_source(in, [&](auto source) {
+      launch<GramKernel<kDim, decltype(source)>>(
+          grid(kGramShares, shape.kv_heads),
+          {in, lengths, factor, shift, group,
+           at<float>(base, w.grams) +
+               std::int64_t{operand} * kv_heads() * kGramShares * kDim * kDim},
+          stream, what);
+    });
+  }
+
+  template <class Format, class Rounding>
   void keys() const {
     dispatch_source(k, [&](auto source) {
       using Source = decltype(source);
@@ -117,24 +141,35 @@ struct Pass {
       const auto* shift = at<float>(base, w.shift);
       launch<KeyMaximumKernel<kDim, Source>>(
           blocks, {k, a.key_lengths, factor, shift, key_maximum()}, stream, "key maximum");
-      launch<QuantizeKeysKernel<kDim, Source, Format>>(
+      launch<QuantizeKeysKernel<kDim, Source, Format, Rounding>>(
           blocks,
-          {k, a.key_lengths, options.order, factor, shift, key_maximum(), shape.k_tiles,
-           at<std::uint8_t>(base, w.k)},
+          {k, a.key_lengths, options.order, factor, shift, key_maximum(), feedback_of(0),
+           shape.k_tiles, at<std::uint8_t>(base, w.k)},
           stream, "quantize keys");
     });
   }
 
-  template <class Format>
+  template <class Format, class Rounding>
   void queries() const {
     dispatch_source(q, [&](auto source) {
-      launch<QuantizeQueriesKernel<kDim, decltype(source), Format>>(
+      launch<QuantizeQueriesKernel<kDim, decltype(source), Format, Rounding>>(
           grid(shape.q_tiles * kTileRows / kBlockRows, shape.q_heads),
-          {q, at<float>(base, w.mean), at<float>(base, w.balance), key_maximum(),
+          {q, at<float>(base, w.mean), at<float>(base, w.balance), key_maximum(), feedback_of(1),
            options.score_scale, shape.group(), shape.q_tiles, at<std::uint8_t>(base, w.q),
            at<float>(base, w.row_scale), a.lse ? at<float>(base, w.lse_shift) : nullptr},
           stream, "quantize queries");
     });
+  }
+
+  template <class Rounding>
+  void scores() const {
+    if (options.int8_scores) {
+      keys<Int8Format, Rounding>();
+      queries<Int8Format, Rounding>();
+    } else {
+      keys<E4m3Format, Rounding>();
+      queries<E4m3Format, Rounding>();
+    }
   }
 
   void values() const {
@@ -161,12 +196,11 @@ struct Pass {
 
   void run() const {
     statistics();
-    if (options.int8_scores) {
-      keys<Int8Format>();
-      queries<Int8Format>();
+    if (options.shaping) {
+      feedback();
+      scores<Shaped>();
     } else {
-      keys<E4m3Format>();
-      queries<E4m3Format>();
+      scores<ToNearest>();
     }
     values();
   }
@@ -174,6 +208,11 @@ struct Pass {
  private:
   std::uint32_t* key_maximum() const { return at<std::uint32_t>(base, w.key_maximum); }
   std::uint32_t* value_maximum() const { return at<std::uint32_t>(base, w.value_maximum); }
+  int kv_heads() const { return shape.batch * shape.kv_heads; }
+  /// Of K (0) or Q (1).
+  const std::byte* feedback_of(int operand) const {
+    return base + w.feedback + sizeof(Feedback<kDim>) * operand * kv_heads();
+  }
 };
 
 }  // namespace
@@ -196,13 +235,14 @@ Options options_of(const Arguments& arguments, const Recipe& recipe) {
   Options options;
   options.int8_scores = recipe.qk == QkFormat::kInt8;
   options.balance = recipe.qk_balance;
+  options.shaping = recipe.qk_shaping;
   options.demean = recipe.v_smooth != VSmooth::kOff;
   options.refit = recipe.v_mean_refit;
   options.score_scale = effective_scale(arguments);
   return options;
 }
 
-Workspace plan_workspace(const Shape& s, bool lse) {
+Workspace plan_workspace(const Shape& s, bool lse, bool shaping) {
   Workspace w;
   const auto take = [&w](std::size_t bytes) {
     const std::size_t offset = w.bytes;
@@ -231,6 +271,10 @@ Workspace plan_workspace(const Shape& s, bool lse) {
   w.shift = take(kv_heads * row);
   w.key_maximum = take(kv_heads * sizeof(std::uint32_t));
   w.value_maximum = take(kv_heads * dim * sizeof(std::uint32_t));
+  if (shaping) {
+    w.grams = take(2 * kv_heads * kGramShares * dim * row);
+    w.feedback = take(2 * kv_heads * (s.dim == 64 ? sizeof(Feedback<64>) : sizeof(Feedback<128>)));
+  }
   return w;
 }
 

@@ -25,14 +25,17 @@ Shape shape_of(const Arguments& arguments);
 struct Workspace {
   std::size_t q = 0, k = 0, v = 0, row_scale = 0, lse_shift = 0, means = 0, value_scale = 0,
               ones = 0, block_mean = 0, k_sums = 0, q_sums = 0, mean = 0, balance = 0,
-              inverse_balance = 0, shift = 0, key_maximum = 0, value_maximum = 0, bytes = 0;
+              inverse_balance = 0, shift = 0, grams = 0, feedback = 0, key_maximum = 0,
+              value_maximum = 0, bytes = 0;
 };
 
-Workspace plan_workspace(const Shape& shape, bool lse);
+/// For a call with or without an LSE, with or without noise-shaped rounding of Q and K.
+Workspace plan_workspace(const Shape& shape, bool lse, bool shaping);
 
 struct Options {
   bool int8_scores = true;
   bool balance = true;
+  bool shaping = false;  ///< noise-shaped rounding of Q and K
   bool demean = true, refit = true;
   float score_scale = 1.0f;
   const std::int32_t* order = nullptr;  ///< (batch, kv heads, skv): position -> key, or nullptr

@@ -255,8 +255,8 @@ struct TileRows {
   int batch = 0, head = 0;
   int first = 0;  ///< position of the tile's row 0
   int count = 0;  ///< rows there are, from the first; those behind are zeros. May exceed the tile
-  const std::int32_t* order = nullptr;      ///< of this head: position -> token; nullptr: the same
-  numerics::RowSample sample = {0, false};  ///< positions are those in it
+  const std::int32_t* order = nullptr;  ///< of this head: position -> token; nullptr: the same
+  numerics::RowSample sample = {0, 0};  ///< positions are those in it
 
   /// Tokens of this thread's rows i0 .. i0 + kBatch - 1; -1: none.
   template <class Split, int kBatch>

@@ -5,6 +5,7 @@
 #include "cuda/prepare/tile.cuh"
 #include "cuda/sm90/layout.h"
 #include "vcattn/numerics/hadamard.h"
+#include "vcattn/numerics/noise_shaping.h"
 #include "vcattn/numerics/score_half.h"
 #include "vcattn/numerics/score_window.h"
 
@@ -92,10 +93,16 @@ struct QueryScale {
 
 /// How scores are represented, as far as preparation is concerned.
 struct Int8Format {
+  static constexpr float kLargest = numerics::kInt8Max;
   VC_DEVICE static numerics::QuantScale key_scale(float amax) { return numerics::int8_scale(amax); }
   VC_DEVICE static std::uint32_t encode(const float (&x)[4], float inverse) {
     return int8_codes(x, inverse);
   }
+  /// In code units, |x| <= kLargest.
+  VC_DEVICE static float round(float x) {
+    return numerics::sub_rn(numerics::add_rn(x, 12582912.0f), 12582912.0f);
+  }
+  VC_DEVICE static float shaping_unit(float) { return numerics::kShapingUnitInt8; }
   VC_DEVICE static QueryScale query_scale(float amax, float codes_per_score, float k_scale) {
     const float unit =
         numerics::mul_rn(numerics::mul_rn(numerics::kWindowUnit, codes_per_score), k_scale);
@@ -108,11 +115,22 @@ struct Int8Format {
 };
 
 struct E4m3Format {
+  static constexpr float kLargest = numerics::kE4m3Max;
   VC_DEVICE static numerics::QuantScale key_scale(float amax) {
     return numerics::score_half_key_scale(amax);
   }
   VC_DEVICE static std::uint32_t encode(const float (&x)[4], float inverse) {
     return e4m3_codes(x, inverse);
+  }
+  /// As for INT8, with a number whose unit in the last place is the spacing of codes around x.
+  VC_DEVICE static float round(float x) {
+    const auto power = static_cast<std::int32_t>(numerics::float_bits(x) & numerics::kFloatInfBits);
+    const std::int32_t whole = ptx::max_s32(power, (127 - 6) << 23) + (20 << 23 | 1 << 22);
+    const float c = numerics::bits_float(static_cast<std::uint32_t>(whole));
+    return numerics::sub_rn(numerics::add_rn(x, c), c);
+  }
+  VC_DEVICE static float shaping_unit(float largest) {
+    return numerics::shaping_unit_e4m3(largest);
   }
   VC_DEVICE static QueryScale query_scale(float amax, float codes_per_score, float k_scale) {
     return {1.0f, 0.0f, numerics::score_half_query_factor(amax, codes_per_score, k_scale)};
@@ -159,6 +177,21 @@ inline constexpr int kRowBlocksPerSm = !kIsPacked<Source> ? 5
 
 template <int kDim, class Source>
 using RowTile = Tile<kDim, Source, kBlockRows>;
+
+/// How the channels of a row are rounded: each to nearest.
+struct ToNearest {
+  template <int kDim, class Source>
+  static constexpr int kBlocksPerSm = kRowBlocksPerSm<kDim, Source>;
+  template <int kDim>
+  struct Shared {};
+  template <int kDim>
+  VC_DEVICE static void load(Shared<kDim>&, const std::byte*, std::uint32_t) {}
+  template <class Format, int kDim>
+  VC_DEVICE static void encode(float (&x)[kDim], float inverse, const Shared<kDim>&,
+                               std::uint8_t* image, int row) {
+    encode_row<Format>(x, inverse, image, row);
+  }
+};
 
 /// The rows of a block.
 struct RowBlock {
@@ -239,9 +272,10 @@ struct KeyMaximumKernel {
 
 /// K: smoothed, permuted, quantized with the head's scale. (key - mean) * inverse balance is one
 /// multiply-add: the balance is a power of two, so that one rounding is left.
-template <int kDim, class Source, class Format>
+template <int kDim, class Source, class Format, class Rounding>
 struct QuantizeKeysKernel {
-  static constexpr int kThreads = kBlockRows, kBlocksPerSm = kRowBlocksPerSm<kDim, Source>;
+  static constexpr int kThreads = kBlockRows,
+                       kBlocksPerSm = Rounding::template kBlocksPerSm<kDim, Source>;
   static constexpr bool kStartsEarly = true;
   struct Params {
     Input k;
@@ -250,10 +284,11 @@ struct QuantizeKeysKernel {
     const float* factor = nullptr;        ///< inverse balance
     const float* shift = nullptr;         ///< -mean * inverse balance
     const std::uint32_t* maximum = nullptr;
+    const std::byte* feedback = nullptr;  ///< (batch, kv heads), if Rounding takes any
     int tiles = 0;
     std::uint8_t* image = nullptr;
   };
-  struct SharedStorage {
+  struct SharedStorage : Rounding::template Shared<kDim> {
     RowTile<kDim, Source> tile;
     alignas(16) float factor[kDim];
     alignas(16) float shift[kDim];
@@ -271,6 +306,7 @@ struct QuantizeKeysKernel {
                                   : p.order + std::int64_t{block.head} * p.k.view.tokens));
     load_channel_vector(shared.factor, p.factor, block.head);
     load_channel_vector(shared.shift, p.shift, block.head);
+    Rounding::template load<kDim>(shared, p.feedback, block.head);
     const auto bits = ptx::load_global<std::uint32_t>(p.maximum + block.head);
     const float inverse = Format::key_scale(numerics::bits_float(bits)).inverse;
     shared.tile.wait();
@@ -279,7 +315,7 @@ struct QuantizeKeysKernel {
       shared.tile.read_row(row, x);
       map_channels<true>(x, shared.factor, shared.shift);
       hadamard_stages<1, kDim / 2>(x);
-      encode_row<Format>(x, inverse, shared.image, row);
+      Rounding::template encode<Format, kDim>(x, inverse, shared, shared.image, row);
     } else {
       clear_row<kDim>(shared.image, row);
     }
@@ -288,22 +324,24 @@ struct QuantizeKeysKernel {
 };
 
 /// Q: balanced, rotated, quantized row by row.
-template <int kDim, class Source, class Format>
+template <int kDim, class Source, class Format, class Rounding>
 struct QuantizeQueriesKernel {
-  static constexpr int kThreads = kBlockRows, kBlocksPerSm = kRowBlocksPerSm<kDim, Source>;
+  static constexpr int kThreads = kBlockRows,
+                       kBlocksPerSm = Rounding::template kBlocksPerSm<kDim, Source>;
   static constexpr bool kStartsEarly = true;
   struct Params {
     Input q;
     const float* mean = nullptr;             ///< of K: for the LSE
     const float* balance = nullptr;          ///< (batch, kv heads, kDim)
     const std::uint32_t* maximum = nullptr;  ///< of K
+    const std::byte* feedback = nullptr;     ///< (batch, kv heads), if Rounding takes any
     float score_scale = 1.0f;
     int group = 1, tiles = 0;
     std::uint8_t* image = nullptr;
     float* row_scale = nullptr;
     float* lse_shift = nullptr;  ///< nullptr: no LSE wanted
   };
-  struct SharedStorage {
+  struct SharedStorage : Rounding::template Shared<kDim> {
     RowTile<kDim, Source> tile;
     alignas(16) float balance[kDim];
     alignas(16) float mean[kDim];
@@ -316,6 +354,7 @@ struct QuantizeQueriesKernel {
     shared.tile.template load<kThreads>(p.q, block.rows(p.q.view.tokens - block.first));
     load_channel_vector(shared.balance, p.balance, kv_head);
     if (p.lse_shift != nullptr) load_channel_vector(shared.mean, p.mean, kv_head);
+    Rounding::template load<kDim>(shared, p.feedback, kv_head);
     const auto bits = ptx::load_global<std::uint32_t>(p.maximum + kv_head);
     const float k_scale = Format::key_scale(numerics::bits_float(bits)).scale;
     const int row = ptx::thread_index();
@@ -331,9 +370,9 @@ struct QuantizeQueriesKernel {
     const QueryScale scale =
         Format::query_scale(largest_before_last_stage(x),
                             numerics::mul_rn(p.score_scale, numerics::kCodesPerNat), k_scale);
-    encode_row<Format>(x, scale.inverse, shared.image, row);
     ptx::store_global(p.row_scale + block.operand_row(p.tiles) * 2,
                       ptx::Vec<float, 2>{{scale.multiplier, scale.span}});
+    Rounding::template encode<Format, kDim>(x, scale.inverse, shared, shared.image, row);
     block.store<kDim>(p.image, p.tiles, shared.image);
   }
 

@@ -60,6 +60,15 @@ VC_FN2(int32_t, min_s32, min(a, b))
 VC_FN1(uint32_t, count_bits, static_cast<uint32_t>(__popc(a)))
 VC_FN1(uint32_t, leading_zeros, static_cast<uint32_t>(__clz(static_cast<int>(a))))
 
+// a . b + c of four signed bytes each (dp4a, PTX ISA 9.7.1.23); wraps.
+VC_DEVICE int32_t dot4_s8(uint32_t a, uint32_t b, int32_t c) {
+#if VC_ON_DEVICE
+  return __dp4a(static_cast<int32_t>(a), static_cast<int32_t>(b), c);
+#else
+  return emu::dot4_s8(a, b, c);
+#endif
+}
+
 // ---- half-precision pairs, round to nearest even, subnormals kept ----
 #undef VC_FN1
 #undef VC_FN2
