@@ -110,11 +110,12 @@ double block_correlation(const Recipe& recipe, float noise) {
 }
 
 /// ACC-16 with noise. On the GPU the products of four E4M3 tiles add up in the tensor core, which
-/// cuts sums towards zero: an error that follows a smooth V.
+/// cuts sums towards zero: an error that follows a smooth V, and is much of the little that
+/// vc8-shaped leaves.
 void no_mosaic(const Recipe& recipe) {
   const double correlation = block_correlation(recipe, 1.0F);
   if (target().device.kind == Device::Kind::kCuda && recipe.qk == QkFormat::kE4M3) {
-    EXPECT_LE(correlation, 0.2);
+    EXPECT_LE(correlation, recipe.qk_shaping ? 0.45 : 0.2);
     EXPECT_GT(correlation, 0.1) << "the gap is closed: docs/bug-cases.md, known gaps";
     return;
   }
