@@ -102,6 +102,19 @@ class GpuCheck(unittest.TestCase):
                 self.assertIn("gpu_check: FAILED", result.stdout)
                 self.stand_in(name, 0)
 
+    def test_the_python_checks_run_where_they_are_packed(self):
+        result = self.run_steps("python")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("not packed (scripts/python_gpu_pack): not run", result.stdout)
+        (self.root / "build/gpu-python").mkdir()
+        script = self.root / "scripts/python_gpu_check"
+        for code in (0, 3):
+            script.write_text(f'#!/bin/sh\necho "$@, ${{LD_LIBRARY_PATH-none}}"\nexit {code}\n')
+            script.chmod(0o755)
+            result = self.run_steps("python")
+            self.assertEqual(result.returncode, int(code != 0))
+            self.assertIn("out/python tests distributed, none", result.stdout)
+
     def test_an_unknown_step_is_named(self):
         result = self.run_steps("benhc")
         self.assertEqual(result.returncode, 2)
