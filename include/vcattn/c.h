@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define VCATTN_ABI_VERSION 1
+#define VCATTN_ABI_VERSION 2
 
 typedef enum vcattn_status {
   VCATTN_OK = 0,

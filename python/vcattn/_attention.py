@@ -13,7 +13,7 @@ from ._short import HOW_TO_KEEP, faster_in_torch
 from ._views import View, is_torch, view
 from .errors import Error
 from .recipe import DEFAULT, Recipe, spec_of
-from .schedule import resolve
+from .schedule import AUTO, active, resolve, yields
 from .state import VSmoothState
 
 if (
@@ -178,9 +178,14 @@ def _explain(
 ) -> str:
     inputs = _views_of(q, k, v, **call)
     text = _execute.explain(inputs, spec_of(recipe) or DEFAULT, backend)
-    if is_torch(q) and inputs.q.device == CUDA and inputs.dense:
+    tokens = 2 if inputs.layout == "BHSD" else 1
+    left_open = recipe is None and backend == "auto"
+    left_open = left_open and yields(AUTO, inputs.q.shape[tokens], inputs.k.shape[tokens])
+    if left_open and is_torch(q) and inputs.q.device == CUDA and inputs.dense:
+        schedule = active()
+        state = None if schedule is None else schedule.new_state()
         shapes = inputs.q.shape, inputs.k.shape, inputs.layout
-        estimates = faster_in_torch(*shapes, inputs.q.dtype == "float32", None)
+        estimates = faster_in_torch(*shapes, inputs.q.dtype == "float32", state)
         if estimates:
             text += f"\nvcattn.sdpa hands such calls to PyTorch: {estimates}; {HOW_TO_KEEP}."
     return text

@@ -14,7 +14,7 @@ from typing import Any
 
 from .errors import BY_STATUS, InternalError, LibraryLoadError
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 F32, F16, BF16, BOOL = range(4)
 CPU, CUDA = range(2)
 BACKENDS = {"auto": 0, "cpu": 1, "cuda": 2}

@@ -50,8 +50,10 @@ def sdpa(
         return native(query, key, value, attn_mask, 0.0, is_causal, scale=scale)
     query, key, value = autocast(query, key, value)
     spec, state = spec_of(recipe) or (AUTO if backend == "auto" else ""), 0
-    if not torch.compiler.is_compiling():
-        # The operator chooses too, but calling it takes longer than a short call.
+    if spec in ("", AUTO) and not torch.compiler.is_compiling():
+        # The operator chooses too, but calling it takes longer than a short call. What is chosen
+        # here names its recipe and state, so that the operator does not count the layer again; a
+        # recipe of the call's own is left to it altogether.
         dense = attn_mask is None and not is_causal
         choice = choose(query, key, "BHSD", spec, None, 1, dense)
         if choice.recipe == TORCH:

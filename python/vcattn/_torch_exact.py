@@ -54,7 +54,7 @@ def exact(
         mask = mask.to(q.dtype)
     if q.shape[2] == 0 or k.shape[2] == 0:
         hidden = torch.full(q.shape[:3], -torch.inf, dtype=torch.float32, device=q.device)
-        return torch.zeros_like(q), hidden
+        return torch.zeros_like(q), hidden if return_lse else None
     if not return_lse:
         options = {"enable_gqa": True} if k.shape[1] != q.shape[1] else {}
         return native(q, k, v, mask, is_causal=causal, scale=scale, **options), None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from typing import Any
 
@@ -90,6 +91,11 @@ def handed_back(reason: str, detail: str = "") -> None:
 handed_back._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
+@functools.cache
+def _is_hopper(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+
+
 def choose(
     q: Tensor, k: Tensor, layout: str, recipe: str, state: VSmoothState | None, shards: int,
     dense: bool,
@@ -100,7 +106,7 @@ def choose(
     choice = resolve(recipe, state, queries, keys, shards)
     if choice.recipe == TORCH:
         _execute.calls["torch: by choice"] += 1
-    elif dense and q.is_cuda and yields(recipe, queries, keys):
+    elif dense and _is_hopper(q.device) and yields(recipe, queries, keys):
         float32 = q.dtype == torch.float32
         estimates = faster_in_torch(q.shape, k.shape, layout, float32, choice.state)
         if estimates:

@@ -127,7 +127,7 @@ class Schedule:
         self.short = short
         self.steps, self.window, self.refresh, self.means = steps, window, refresh, means
         self.layers = layers
-        self._make_state()  # checks these
+        self.new_state()  # checks these
         self.recipe, self.cross = _checked(recipe), _checked(cross)
         self.rules = [self._resolved(rule) for rule in rules]
         self.current_step = 0
@@ -136,7 +136,8 @@ class Schedule:
         self._states: dict[Hashable, VSmoothState] = {}
         self._tokens: list[contextvars.Token[Schedule | None]] = []
 
-    def _make_state(self) -> VSmoothState:
+    def new_state(self) -> VSmoothState:
+        """A state as this schedule's layers have."""
         return VSmoothState(self.steps, self.window, self.refresh, self.means)
 
     def _state_step(self) -> int:
@@ -226,7 +227,7 @@ class Schedule:
         key = key if self._model == 0 else (self._model, key)
         state = self._states.get(key)
         if state is None:
-            state = self._states[key] = self._make_state()
+            state = self._states[key] = self.new_state()
         state.begin_step(self._state_step())
         return Choice(recipe, state)
 

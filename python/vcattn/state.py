@@ -80,7 +80,7 @@ class VSmoothState:
 
 
 def _groupings(steps: int, window: float, refresh: int) -> float:
-    return len(range(0, math.ceil(window * steps), refresh)) / steps
+    return len(range(0, math.ceil(window * steps - 1e-9), refresh)) / steps
 
 
 def by_number(number: int) -> VSmoothState | None:

@@ -83,6 +83,7 @@ TEST(BugCasesOnGpu, TheKernelsRunTheirRecipes) {
   VCATTN_NEEDS_HOPPER();
   EXPECT_EQ(refuses(recipe("vc8")), "");
   EXPECT_EQ(refuses(recipe("vc8-fast")), "");
+  EXPECT_EQ(refuses(recipe("vc8-shaped")), "");
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ void expect_alone(const Arguments& a, const Outcome& together, const Recipe& r,
 
 TEST(CudaPacked, EqualsACallPerSegment) {
   VCATTN_NEEDS_HOPPER();
-  for (const char* name : {"vc8", "vc8-fast"}) {
+  for (const char* name : {"vc8", "vc8-fast", "vc8-shaped"}) {
     SCOPED_TRACE(name);
     const Recipe r = recipe(name);
     const Packed packed(kQueries, kKeys, {.q_heads = 4, .kv_heads = 2, .dim = 64});

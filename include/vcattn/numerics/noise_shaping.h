@@ -45,7 +45,7 @@ VCATTN_HD float shaping_target(float y, float sum, float scale, float unit) {
   return fma_rn(mul_rn(sum, scale), unit, y);
 }
 
-// E of a channel; `units` is 1 / unit. NaN gives 0.
+// E of a channel; `units` is 1 / unit. NaN gives 0; a row with one is NaN, whatever its codes.
 VCATTN_HD std::int8_t shaping_error(float t, float z, float units) {
   return int8_quantize(sub_rn(t, z), units);
 }

@@ -17,16 +17,15 @@ class UniformSchedule(Schedule):
     """A quarter of the steps, spread evenly, groups and takes means out: the paper's
     counter-example to the first quarter."""
 
-    def _make_state(self) -> VSmoothState:
+    def new_state(self) -> VSmoothState:
         # The first half of these steps takes means out, the second does not.
         return VSmoothState(2 * self.steps, 0.5, self.refresh, "window")
 
     def _state_step(self) -> int:
         spacing = self.steps / math.ceil(self.window * self.steps)
         chosen = [int(index * spacing) for index in range(math.ceil(self.window * self.steps))]
-        if self.current_step in chosen:
-            return chosen.index(self.current_step)
-        return self.steps + self.current_step
+        step = super()._state_step()
+        return chosen.index(step) if step in chosen else self.steps + step
 
 
 @dataclass(frozen=True)

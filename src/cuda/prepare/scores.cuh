@@ -125,8 +125,8 @@ struct E4m3Format {
   /// As for INT8, with a number whose unit in the last place is the spacing of codes around x.
   VC_DEVICE static float round(float x) {
     const auto power = static_cast<std::int32_t>(numerics::float_bits(x) & numerics::kFloatInfBits);
-    const std::int32_t whole = ptx::max_s32(power, (127 - 6) << 23) + (20 << 23 | 1 << 22);
-    const float c = numerics::bits_float(static_cast<std::uint32_t>(whole));
+    const auto least = static_cast<std::uint32_t>(ptx::max_s32(power, (127 - 6) << 23));
+    const float c = numerics::bits_float(least + (20u << 23 | 1u << 22));
     return numerics::sub_rn(numerics::add_rn(x, c), c);
   }
   VC_DEVICE static float shaping_unit(float largest) {

@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kBlocksPerSm)
   static_assert(std::is_trivially_default_constructible_v<Storage> && alignof(Storage) <= 1024);
   extern __shared__ __align__(1024) unsigned char raw[];
   if constexpr (requires { Kernel::kStartsEarly; }) {
+    // First of all: what the kernel before wrote is read through the read-only path too.
     grid_dependency_wait();
     grid_dependency_launch();
   }
