@@ -121,13 +121,14 @@ def _hand_back(
     """PyTorch's result, with the strides that the fake kernel promises."""
     if any(tensor is not None for tensor in rest[2:]):
         raise UnsupportedError("recipe: PyTorch's attention takes no segments or rope", "recipe")
-    wanted = torch.empty_like(q)
+    like = q
     if layout == "BSHD":
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     out, lse = exact(q, k, v, rest[0], rest[1], **options)
     if layout == "BSHD":
         out = out.transpose(1, 2)
-    out = out if out.stride() == wanted.stride() else wanted.copy_(out)
+    if out.stride() != torch.empty_like(like, device="meta").stride():
+        out = torch.empty_like(like).copy_(out)
     return out, _no_lse(q) if lse is None else lse.contiguous()
 
 
