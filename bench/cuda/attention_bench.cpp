@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
@@ -38,15 +39,16 @@ nlohmann::json time_shape(const Shape& shape, const std::string& recipe_name, in
                                  .dim = shape.dim},
                                 BackendChoice::kCuda);
   Arguments arguments = call->arguments();
-  // Time does not depend on the angles: the bytes of `tokens` random bfloat16 rows are taken for
-  // `dim / 2` floats each.
-  const auto tables = random_call({.q_heads = 1,
-                                   .kv_heads = 1,
-                                   .queries = shape.tokens,
-                                   .keys = shape.tokens,
-                                   .dim = shape.dim},
-                                  BackendChoice::kCuda);
+  std::unique_ptr<DeviceCall> tables;
   if (!rope.empty()) {
+    // Time does not depend on the angles: the bytes of `tokens` random bfloat16 rows are taken for
+    // `dim / 2` floats each.
+    tables = random_call({.q_heads = 1,
+                          .kv_heads = 1,
+                          .queries = shape.tokens,
+                          .keys = shape.tokens,
+                          .dim = shape.dim},
+                         BackendChoice::kCuda);
     arguments.q_rope = arguments.k_rope =
         Rope{.cos = static_cast<const float*>(tables->arguments().q.data),
              .sin = static_cast<const float*>(tables->arguments().k.data),

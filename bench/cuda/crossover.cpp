@@ -3,14 +3,14 @@
 // fitted to. Prints a table; with an argument, writes it as JSON there too.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
+#include <array>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <vector>
 
+#include "median_ms.h"
 #include "vcattn/attention.h"
 #include "vcattn/numerics/bf16.h"
 #include "vcattn/staging.h"
@@ -45,20 +45,12 @@ struct HostCall {
   std::vector<std::uint16_t> q, k, v, out;
 };
 
-double median_ms(const Arguments& arguments, BackendChoice backend) {
-  constexpr int kRepeats = 5;
-  std::vector<double> ms;
-  for (int i = 0; i <= kRepeats; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+double staged_ms(const Arguments& arguments, BackendChoice backend) {
+  return bench::median_ms(5, [&] {
     const StagedCall call = stage(arguments, {.recipe = recipe("vc8"), .backend = backend});
     call.run();
     call.call->fetch();
-    const std::chrono::duration<double, std::milli> elapsed =
-        std::chrono::steady_clock::now() - start;
-    if (i > 0) ms.push_back(elapsed.count());
-  }
-  std::sort(ms.begin(), ms.end());
-  return ms[ms.size() / 2];
+  });
 }
 
 }  // namespace
@@ -69,8 +61,8 @@ int main(int argc, char** argv) {
     for (const std::int64_t heads : {1, 4, 24}) {
       for (std::int64_t tokens = 64; tokens <= (heads == 24 ? 2048 : 4096); tokens *= 2) {
         HostCall call(heads, tokens, 128);
-        const double cpu = median_ms(call.arguments(), BackendChoice::kCpu);
-        const double gpu = median_ms(call.arguments(), BackendChoice::kCuda);
+        const double cpu = staged_ms(call.arguments(), BackendChoice::kCpu);
+        const double gpu = staged_ms(call.arguments(), BackendChoice::kCuda);
         fmt::print("1x{}x{}x128: cpu {:.3f} ms, gpu with copies {:.3f} ms\n", heads, tokens, cpu,
                    gpu);
         std::fflush(stdout);

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "dispatch/measure.h"
+#include "median_ms.h"
 #include "vcattn/attention.h"
 
 namespace {
@@ -20,19 +20,14 @@ using namespace vcattn;
 constexpr std::int64_t kHeads = 24, kTokens = 32768, kDim = 128;
 
 /// A call among others, as a model enqueues them.
-double median_ms(DeviceCall& call, const Plan& plan) {
+double call_ms(DeviceCall& call, const Plan& plan) {
   constexpr int kRounds = 5, kCalls = 5;
-  std::vector<double> ms;
-  for (int i = 0; i <= kRounds; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int j = 0; j < kCalls; ++j) plan.run();
-    call.synchronize();
-    const std::chrono::duration<double, std::milli> elapsed =
-        std::chrono::steady_clock::now() - start;
-    if (i > 0) ms.push_back(elapsed.count() / kCalls);
-  }
-  std::sort(ms.begin(), ms.end());
-  return ms[ms.size() / 2];
+  return bench::median_ms(kRounds,
+                          [&] {
+                            for (int i = 0; i < kCalls; ++i) plan.run();
+                            call.synchronize();
+                          }) /
+         kCalls;
 }
 
 }  // namespace
@@ -52,7 +47,7 @@ int main(int argc, char** argv) {
           offsets.push_back(static_cast<std::int32_t>(i * kTokens / segments));
         }
         if (segments > 0) a.q_segments = a.k_segments = Segments{offsets.data(), segments};
-        const double ms = median_ms(*call, make_plan(a, {.recipe = vc8}));
+        const double ms = call_ms(*call, make_plan(a, {.recipe = vc8}));
         fmt::print("vc8 {:<9} {:>3} segments: {:8.3f} ms\n", smoothing, segments, ms);
         std::fflush(stdout);
         rows.push_back({{"v_smooth", smoothing}, {"segments", segments}, {"call_ms", ms}});

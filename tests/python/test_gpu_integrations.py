@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -82,15 +82,8 @@ def test_two_threads_with_two_schedules():
 
     torch.cuda.synchronize()
     expected = {recipe: clip(recipe) for recipe in inputs}
-    found = {}
-    threads = [
-        threading.Thread(target=lambda name: found.update({name: clip(name)}), args=(name,))
-        for name in inputs
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        found = dict(zip(inputs, pool.map(clip, inputs), strict=True))
     for name, outs in expected.items():
         assert all(torch.equal(a, b) for a, b in zip(found[name], outs, strict=True)), name
 

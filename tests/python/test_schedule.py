@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -144,15 +145,8 @@ def test_two_threads_with_two_schedules(normal):
 
     expected = {recipe: run(recipe) for recipe in clips}
     assert not np.array_equal(expected["vc4"][0], vcattn.attention(*clips["vc4"]))
-    found = {}
-    threads = [
-        threading.Thread(target=lambda name: found.update({name: run(name)}), args=(name,))
-        for name in clips
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(clips)) as pool:
+        found = dict(zip(clips, pool.map(run, clips), strict=True))
     for name, outs in expected.items():
         assert all(np.array_equal(a, b) for a, b in zip(found[name], outs, strict=True)), name
 
